@@ -1,0 +1,141 @@
+-- migrate:up
+
+-- fence_agents_1 fences the next planned agents of a recovery: each by
+-- compare-and-set on its planned epoch, to nobody's lease. Agents locked by a
+-- writer are passed over and stay planned; with p_wait, the last pass, each is
+-- waited for up to lock_timeout and then reported busy. Returns how many were
+-- decided.
+CREATE FUNCTION perdure_store.fence_agents_1(
+  p_tenant text, p_recovery uuid, p_limit bigint, p_even_live boolean, p_connected_ms bigint, p_wait boolean)
+RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+  r record;
+  a perdure_store.agents%ROWTYPE;
+  v_state text;
+  v_claim uuid;
+  v_live boolean;
+  v_head bigint;
+  v_bytes bigint;
+  v_decided bigint := 0;
+BEGIN
+  FOR r IN
+    SELECT q.ordinal, q.agent_id, q.planned_epoch FROM perdure_store.recovery_agents q
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'planned'
+    ORDER BY q.ordinal LIMIT p_limit
+    FOR NO KEY UPDATE SKIP LOCKED
+  LOOP
+    v_state := NULL;
+    IF p_wait THEN
+      BEGIN
+        SELECT * INTO a FROM perdure_store.agents x
+        WHERE x.tenant_id = p_tenant AND x.agent_id = r.agent_id
+        FOR NO KEY UPDATE;
+      EXCEPTION WHEN lock_not_available THEN
+        v_state := 'busy';
+      END;
+    ELSE
+      SELECT * INTO a FROM perdure_store.agents x
+      WHERE x.tenant_id = p_tenant AND x.agent_id = r.agent_id
+      FOR NO KEY UPDATE SKIP LOCKED;
+      CONTINUE WHEN NOT FOUND;
+    END IF;
+    IF v_state IS NULL THEN
+      SELECT perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms) INTO v_live
+      FROM perdure_store.leases x WHERE x.tenant_id = p_tenant AND x.lease_id = a.lease_id;
+      v_state := CASE
+        WHEN a.epoch IS DISTINCT FROM r.planned_epoch OR a.delete_time IS NOT NULL THEN 'moved'
+        WHEN coalesce(v_live, false) AND NOT p_even_live THEN 'live'
+        ELSE 'fenced' END;
+    END IF;
+    IF v_state = 'fenced' THEN
+      v_claim := gen_random_uuid();
+      UPDATE perdure_store.agents x SET epoch = a.epoch + 1, claim_id = v_claim, lease_id = NULL
+      WHERE x.tenant_id = p_tenant AND x.agent_id = r.agent_id;
+      -- A later statement than the lock: the head that no one can move any more.
+      SELECT b.head_step, CASE WHEN b.head_digest IS NULL THEN 0 ELSE b.chain_bytes END INTO v_head, v_bytes
+      FROM perdure_store.branches b
+      WHERE b.tenant_id = p_tenant AND b.agent_id = r.agent_id AND b.branch = a.canonical_branch;
+    END IF;
+    UPDATE perdure_store.recovery_agents q
+    SET state = v_state, epoch = CASE WHEN v_state = 'fenced' THEN a.epoch + 1 END,
+      head_step = coalesce(v_head, 0), chain_bytes = coalesce(v_bytes, 0)
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = r.ordinal;
+    v_head := NULL; v_bytes := NULL;
+    v_decided := v_decided + 1;
+  END LOOP;
+  RETURN v_decided;
+END $$;
+
+-- take_agents_1 hands fenced agents of a recovery to a lease by a second claim,
+-- a parent with its subtree. An agent whose new worker's lease is over returns
+-- to the pool and is taken again. Rows as of claim_agents_1.
+CREATE FUNCTION perdure_store.take_agents_1(
+  p_tenant text, p_recovery uuid, p_lease uuid, p_owner text, p_labels jsonb, p_ttl_ms bigint, p_connected_ms bigint,
+  p_limit bigint)
+RETURNS TABLE (outcome text, agent_id text, epoch bigint, claim_id uuid)
+LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  l record;
+  r record;
+  a perdure_store.agents%ROWTYPE;
+  k record;
+  v_claim uuid;
+  v_taken text[] := '{}';
+BEGIN
+  l := perdure_store.touch_lease_1(p_tenant, p_lease, p_owner, p_labels, p_ttl_ms);
+  IF l.outcome <> 'live' THEN
+    outcome := l.outcome; RETURN NEXT; RETURN;
+  END IF;
+  FOR r IN
+    SELECT q.ordinal, q.agent_id, q.epoch FROM perdure_store.recovery_agents q
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery
+      AND (q.state = 'fenced' OR (q.state = 'restored' AND NOT EXISTS (
+        SELECT FROM perdure_store.leases x
+        WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id
+          AND perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms))))
+      -- A child waits for its parent and comes with it.
+      AND NOT EXISTS (
+        SELECT FROM perdure_store.agents c
+        JOIN perdure_store.recovery_agents p
+          ON p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id = c.parent_agent_id
+        WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id AND p.state = 'fenced')
+    ORDER BY q.ordinal LIMIT p_limit
+    FOR NO KEY UPDATE SKIP LOCKED
+  LOOP
+    CONTINUE WHEN r.agent_id = ANY (v_taken);
+    SELECT * INTO a FROM perdure_store.agents x
+    WHERE x.tenant_id = p_tenant AND x.agent_id = r.agent_id
+    FOR NO KEY UPDATE SKIP LOCKED;
+    CONTINUE WHEN NOT FOUND;
+    IF a.epoch IS DISTINCT FROM r.epoch THEN
+      UPDATE perdure_store.recovery_agents q SET state = 'moved'
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = r.ordinal;
+      CONTINUE;
+    END IF;
+    v_claim := gen_random_uuid();
+    FOR k IN
+      SELECT s.agent_id, s.epoch
+      FROM perdure_store.claim_subtree_1(p_tenant, r.agent_id, p_lease, v_claim, '', p_connected_ms) s
+      ORDER BY s.agent_id <> r.agent_id, s.agent_id
+    LOOP
+      UPDATE perdure_store.recovery_agents q
+      SET state = 'restored', epoch = k.epoch, lease_id = p_lease,
+        message_count = (
+          SELECT c.message_count FROM perdure_store.agents x
+          JOIN perdure_store.conversations c ON c.tenant_id = p_tenant AND c.conversation_id = x.conversation_id
+          WHERE x.tenant_id = p_tenant AND x.agent_id = k.agent_id)
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = k.agent_id;
+      outcome := 'acquired'; agent_id := k.agent_id; epoch := k.epoch; claim_id := v_claim;
+      v_taken := v_taken || k.agent_id;
+      RETURN NEXT;
+    END LOOP;
+  END LOOP;
+  PERFORM perdure_store.own_conversations_1(p_tenant, v_taken);
+END $$;
+
+-- migrate:down
+
+DROP FUNCTION perdure_store.take_agents_1;
+DROP FUNCTION perdure_store.fence_agents_1;
