@@ -1,0 +1,1 @@
+INSERT INTO perdure_store.schema_migrations (version) VALUES ('{version}');
