@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.resources import files
 from typing import Any
 
 import asyncpg
 
 from perdure_server.startup import StartupError
-from perdure_server.store.migrate import pending
+from perdure_server.store.migrate import migrate_up, pending
 
 MIN_VERSION = 15
 _CONNECT_TIMEOUT_S = 10.0
@@ -34,6 +35,20 @@ async def check_database(dsn: str) -> None:
             f"the database lacks the migrations {', '.join(missing)}: run "
             "`perdure db up` with the same --dsn, then start again"
         )
+
+
+async def prepare_database(dsn: str) -> list[str]:
+    """Migrate a database that can hold agents' state; return the files applied.
+
+    For the embedded cluster at every start, and for `db up`.
+
+    Raises:
+        StartupError: as for check_database, or when a migration fails.
+    """
+    await check_migratable(dsn)
+    applied = await asyncio.to_thread(migrate_up, dsn)
+    await check_database(dsn)
+    return applied
 
 
 async def check_migratable(dsn: str) -> None:

@@ -1,0 +1,1 @@
+"""Tests of every language-independent promise; run by pytest from the checkout."""

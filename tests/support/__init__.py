@@ -1,0 +1,1 @@
+"""Processes and clusters that tests start; nothing here replaces the real thing."""
