@@ -1,0 +1,1 @@
+"""Perdure's server: the state of AI agents in Postgres, over gRPC."""

@@ -1,0 +1,1 @@
+"""The gRPC face of the server: check, call the store, convert."""
