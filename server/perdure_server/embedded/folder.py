@@ -13,9 +13,9 @@ from perdure_server.embedded.account import Account
 from perdure_server.embedded.binaries import MAJOR_VERSION
 from perdure_server.startup import StartupError
 
-# sun_path holds 107 bytes; the file name takes 14 and the slash one, and the lock
-# file beside it five more.
-_MAX_SOCKET_DIR_BYTES = 107 - len("/.s.PGSQL.5432.lock")
+_SOCKET = ".s.PGSQL.5432"
+# sun_path holds 107 bytes.
+_MAX_SOCKET_DIR_BYTES = 107 - len(f"/{_SOCKET}.lock")
 _SHORT_PREFIX = "perdure-"
 
 
@@ -130,13 +130,22 @@ class DataFolder:
         return folder
 
 
+def clear_socket_dir(folder: Path) -> None:
+    """Delete the socket and its lock file that a dead postmaster left.
+
+    Postgres would take the lock's pid for alive when it is another program's, or
+    a zombie, as under a container's pid 1 that does not reap.
+    """
+    for name in (_SOCKET, f"{_SOCKET}.lock"):
+        (folder / name).unlink(missing_ok=True)
+
+
 def discard_socket_dir(folder: Path | None) -> None:
     """Delete a socket folder that `socket_dir` made in /tmp; leave any other."""
     if folder is None or folder.parent != Path("/tmp"):
         return
-    if not folder.name.startswith(_SHORT_PREFIX):
+    if not folder.name.startswith(_SHORT_PREFIX) or not folder.is_dir():
         return
-    for name in (".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
-        (folder / name).unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
+    clear_socket_dir(folder)
+    if not any(folder.iterdir()):
         folder.rmdir()

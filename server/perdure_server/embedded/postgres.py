@@ -15,9 +15,14 @@ from urllib.parse import quote
 from perdure_server.embedded import settings
 from perdure_server.embedded.account import Account, account_for
 from perdure_server.embedded.binaries import binaries_for
-from perdure_server.embedded.folder import DataFolder, discard_socket_dir
+from perdure_server.embedded.folder import (
+    DataFolder,
+    clear_socket_dir,
+    discard_socket_dir,
+)
 from perdure_server.embedded.postmaster import (
     Postmaster,
+    clear_stale_pid_file,
     live_postmaster,
     socket_dir_of,
 )
@@ -47,6 +52,7 @@ class EmbeddedPostgres:
         self._folder: DataFolder | None = None
         self._account: Account | None = None
         self._bin: Path | None = None
+        self._socket_dir: Path | None = None
 
     def start(self) -> str:
         """Return the DSN of a running cluster, made and started as needed.
@@ -64,6 +70,23 @@ class EmbeddedPostgres:
             self._folder.release()
             self._folder = None
             raise
+
+    def revive(self) -> bool:
+        """Start the cluster again where it was, if its process is gone.
+
+        For a server that watches its cluster: the DSN of `start` stays right.
+        Returns whether it had to. Costs about 1 ms when it had not. Blocks.
+
+        Raises:
+            StartupError: when the cluster does not come back.
+        """
+        folder = self._folder
+        if folder is None or self._socket_dir is None:
+            return False
+        if live_postmaster(folder.pgdata) is not None:
+            return False
+        self._launch(folder, self._socket_dir)
+        return True
 
     def stop(self) -> None:
         """Stop the cluster cleanly and release the folder.
@@ -90,14 +113,17 @@ class EmbeddedPostgres:
         found = self._settled(folder.pgdata)
         if found is not None and self._ensure_database(found.socket_dir):
             self.adopted = True
+            self._socket_dir = found.socket_dir
             return dsn_of(found.socket_dir)
         if found is not None:
             # Alive and out of reach: its socket was deleted, or it hangs.
             self._end(folder.pgdata)
-        socket_dir = self._launch(folder)
-        if not self._ensure_database(socket_dir):
+        discard_socket_dir(socket_dir_of(folder.pgdata))
+        self._socket_dir = folder.socket_dir(self._account)
+        self._launch(folder, self._socket_dir)
+        if not self._ensure_database(self._socket_dir):
             raise self._failure(folder.pgdata, "does not answer")
-        return dsn_of(socket_dir)
+        return dsn_of(self._socket_dir)
 
     def _initialise(self, folder: DataFolder) -> None:
         for left_over in folder.path.glob("postgres.partial-*"):
@@ -128,11 +154,13 @@ class EmbeddedPostgres:
             found = live_postmaster(pgdata)
         return found
 
-    def _launch(self, folder: DataFolder) -> Path:
-        account, _ = self._tools()
-        discard_socket_dir(socket_dir_of(folder.pgdata))
-        (folder.pgdata / "postmaster.pid").unlink(missing_ok=True)
-        socket_dir = folder.socket_dir(account)
+    def _launch(self, folder: DataFolder, socket_dir: Path) -> None:
+        if not clear_stale_pid_file(folder.pgdata, timeout_s=_STOP_TIMEOUT_S):
+            raise StartupError(
+                f"processes of a dead Postgres still use {folder.pgdata}: end them "
+                "(SIGQUIT), then start again"
+            )
+        clear_socket_dir(socket_dir)
         settings.write_settings(folder.pgdata, socket_dir)
         log = folder.pgdata / "start.log"
         log.unlink(missing_ok=True)
@@ -140,7 +168,6 @@ class EmbeddedPostgres:
         done = self._pg_ctl("start", "-w", "-t", timeout_s, "-l", str(log))
         if done.returncode != 0:
             raise self._failure(folder.pgdata, "does not start")
-        return socket_dir
 
     def _ensure_database(self, socket_dir: Path) -> bool:
         """Make our database where missing; false when the cluster does not answer."""
@@ -185,12 +212,12 @@ class EmbeddedPostgres:
         return self._account, self._bin
 
     def _failure(self, pgdata: Path, what: str) -> StartupError:
-        log = pgdata / "start.log"
-        text = log.read_text(errors="replace") if log.exists() else ""
+        logs = [pgdata / "start.log", *(pgdata / "log").glob("*.log")]
+        newest = max(logs, key=lambda log: log.stat().st_mtime if log.exists() else 0)
+        text = newest.read_text(errors="replace") if newest.exists() else ""
         reason = _last_line(text, containing="FATAL")
         return StartupError(
-            f"the embedded Postgres in {pgdata} {what}: {reason} (see {log} and "
-            f"{pgdata / 'log'})"
+            f"the embedded Postgres in {pgdata} {what}: {reason} (see {newest})"
         )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+_POLL_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,30 @@ def live_postmaster(pgdata: Path) -> Postmaster | None:
     return Postmaster(pid, socket_dir, ready=status == "ready")
 
 
+def clear_stale_pid_file(pgdata: Path, *, timeout_s: float) -> bool:
+    """Delete the postmaster.pid of a dead postmaster; true when none is left.
+
+    Waits until the dead one's children are gone too: Postgres itself knows them
+    only through that file, and must never start beside them.
+    """
+    pid_file = pgdata / "postmaster.pid"
+    deadline = time.monotonic() + timeout_s
+    while pid_file.exists():
+        if not any(_serves(pid, pgdata) for pid in psutil.pids()):
+            pid_file.unlink(missing_ok=True)
+        elif time.monotonic() > deadline:
+            return False
+        else:
+            time.sleep(_POLL_INTERVAL_S)
+    return True
+
+
 def _serves(pid: int, pgdata: Path) -> bool:
     try:
         process = psutil.Process(pid)
-        alive = process.status() != psutil.STATUS_ZOMBIE
         return (
-            alive
-            and process.name().startswith("postgres")
+            process.name().startswith("postgres")
+            and process.status() != psutil.STATUS_ZOMBIE
             and Path(process.cwd()).resolve() == pgdata.resolve()
         )
     except (psutil.NoSuchProcess, psutil.AccessDenied, OSError):
