@@ -1,6 +1,6 @@
 """A process that owns an embedded Postgres, says so, and waits to be told or killed.
 
-    python -m tests.embedded.owner FOLDER [wait]
+    python -m tests.embedded.owner FOLDER same|ACCOUNT
 
 Prints one JSON line when it has started or was refused; stops the cluster cleanly
 when its standard input ends.
@@ -12,6 +12,7 @@ import json
 import os
 import pwd
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 from perdure_server.embedded import EmbeddedPostgres
@@ -38,6 +39,8 @@ def main() -> int:
 def become(account: str) -> None:
     """Drop root for an ordinary account; its environment has no home."""
     entry = pwd.getpwnam(account)
+    # The standard library may lie under root's home: what loads late, loads now.
+    files("perdure_server").joinpath("sql").is_dir()
     os.setgroups([])
     os.setgid(entry.pw_gid)
     os.setuid(entry.pw_uid)

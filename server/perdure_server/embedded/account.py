@@ -25,11 +25,16 @@ class Account:
     gid: int
 
     def run(
-        self, command: Sequence[str | Path], *, timeout_s: float
+        self,
+        command: Sequence[str | Path],
+        *,
+        input_text: str = "",
+        timeout_s: float,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as this account, from `/`, in a bare environment.
 
-        Output is captured. Raises OSError when the command cannot be executed and
+        Output is captured: a child that the command leaves behind must not hold on
+        to it. Raises OSError when the command cannot be executed and
         subprocess.TimeoutExpired when it takes longer than `timeout_s`.
         """
         identity: dict[str, Any] = {}
@@ -39,7 +44,7 @@ class Account:
             [str(part) for part in command],
             cwd="/",
             env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
+            input=input_text,
             capture_output=True,
             text=True,
             errors="replace",

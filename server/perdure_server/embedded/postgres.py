@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import quote
@@ -172,16 +173,13 @@ class EmbeddedPostgres:
     def _ensure_database(self, socket_dir: Path) -> bool:
         """Make our database where missing; false when the cluster does not answer."""
         account, programs = self._tools()
-        command: list[str | Path] = [programs / "psql", "-X", "-A", "-t", "-q"]
-        command += ["-v", "ON_ERROR_STOP=1", "-U", SUPERUSER, "-h", socket_dir]
-        command += ["-d", "postgres", "-c"]
-        exists = f"SELECT count(*) FROM pg_database WHERE datname = '{DATABASE}'"
+        script = files("perdure_server") / "sql" / "embedded" / "ensure_database.sql"
+        command: list[str | Path] = [programs / "psql", "-X", "-q", "-h", socket_dir]
+        command += ["-v", "ON_ERROR_STOP=1", "-U", SUPERUSER, "-d", "postgres"]
         try:
-            done = account.run([*command, exists], timeout_s=20)
-            if done.returncode == 0 and done.stdout.strip() == "0":
-                done = account.run(
-                    [*command, f"CREATE DATABASE {DATABASE}"], timeout_s=60
-                )
+            done = account.run(
+                command, input_text=script.read_text("utf-8"), timeout_s=60
+            )
         except subprocess.TimeoutExpired:
             return False
         return done.returncode == 0

@@ -15,9 +15,11 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 import asyncpg
 
 from perdure_server.startup import StartupError
+from perdure_server.store.queries import load_queries
 
 MIGRATIONS_TABLE = "perdure_store.schema_migrations"
 _TIMEOUT_S = 600
+_QUERIES = load_queries("schema_migrations")
 _UP = re.compile(r"^-- migrate:up(?P<options>.*)$", re.MULTILINE)
 _DOWN = re.compile(r"^-- migrate:down", re.MULTILINE)
 _NO_SSL = "SSL is not enabled on the server"
@@ -37,7 +39,7 @@ async def pending(
     """
     if not is_migrated:
         return needed_versions()
-    rows = await connection.fetch(_text("queries/schema_migrations.sql"))
+    rows = await connection.fetch(_QUERIES["list_applied_migrations"])
     applied = {row["version"] for row in rows}
     return [version for version in needed_versions() if version not in applied]
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from importlib.resources import files
 from typing import Any
 
 import asyncpg
 
 from perdure_server.startup import StartupError
 from perdure_server.store.migrate import migrate_up, pending
+from perdure_server.store.queries import load_queries
 
 MIN_VERSION = 15
 _CONNECT_TIMEOUT_S = 10.0
+_QUERIES = load_queries("startup")
 
 
 async def check_database(dsn: str) -> None:
@@ -72,7 +73,7 @@ async def list_pending(dsn: str) -> list[str]:
     """
     connection = await _connect(dsn)
     try:
-        facts = await connection.fetchrow(_facts_query())
+        facts = await connection.fetchrow(_QUERIES["get_database_facts"])
         assert facts is not None
         return await pending(connection, is_migrated=facts["is_migrated"])
     finally:
@@ -97,7 +98,9 @@ async def _connect(dsn: str) -> asyncpg.Connection[Any]:
 
 
 async def _check_facts(connection: asyncpg.Connection[Any]) -> asyncpg.Record:
-    facts: asyncpg.Record | None = await connection.fetchrow(_facts_query())
+    facts: asyncpg.Record | None = await connection.fetchrow(
+        _QUERIES["get_database_facts"]
+    )
     assert facts is not None
     if facts["version_number"] < MIN_VERSION * 10_000:
         raise StartupError(
@@ -113,7 +116,3 @@ async def _check_facts(connection: asyncpg.Connection[Any]) -> asyncpg.Record:
         what = "a read-only standby" if facts["is_standby"] else "read-only"
         raise StartupError(f"the database is {what}: point --dsn at the primary")
     return facts
-
-
-def _facts_query() -> str:
-    return (files("perdure_server") / "sql/queries/startup.sql").read_text()
