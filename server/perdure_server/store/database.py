@@ -121,11 +121,17 @@ class Database:
 
     async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
         """Run one statement and return its rows."""
-        return await self._run(lambda c, left_s: c.fetch(sql, *args, timeout=left_s))
+        rows: list[asyncpg.Record] = await self._run(
+            lambda c, left_s: c.fetch(sql, *args, timeout=left_s)
+        )
+        return rows
 
     async def fetchrow(self, sql: str, *args: object) -> asyncpg.Record | None:
         """Run one statement and return its first row."""
-        return await self._run(lambda c, left_s: c.fetchrow(sql, *args, timeout=left_s))
+        row: asyncpg.Record | None = await self._run(
+            lambda c, left_s: c.fetchrow(sql, *args, timeout=left_s)
+        )
+        return row
 
     async def fetchval(self, sql: str, *args: object) -> Any:
         """Run one statement and return the first value of its first row."""
@@ -222,7 +228,7 @@ class Database:
                 self._mark_lost()
 
 
-async def _no_reset(connection: Connection) -> None:
+async def _no_reset(connection: object) -> None:
     """Statements run alone and leave nothing behind: save the reset's round trip."""
 
 

@@ -1,0 +1,125 @@
+"""Around every call: who calls, how long he waits, and what an error becomes.
+
+The only place that turns an exception into a status, the same for unary calls and
+streams.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from perdure_server.caller import set_caller
+from perdure_server.deadline import set_deadline
+from perdure_server.errors import (
+    InternalFault,
+    PerdureError,
+    ScopeMissing,
+    ShuttingDown,
+)
+from perdure_server.rpc.authentication import Authentication
+from perdure_server.rpc.scopes import OPEN_METHODS, SCOPE_OF
+from perdure_server.rpc.status import DETAILS_KEY, code_of, details_of, message_of
+
+_LOG = logging.getLogger(__name__)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor[Any, Any]):
+    """Authenticates, sets the deadline, and answers errors as statuses."""
+
+    def __init__(self, authentication: Authentication, unary_timeout_s: float) -> None:
+        self._authentication = authentication
+        self._unary_timeout_s = unary_timeout_s
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap the handler of one call."""
+        method = handler_call_details.method
+        handler = await continuation(handler_call_details)
+        if handler is None or method in OPEN_METHODS:
+            return handler
+        if handler.unary_unary:
+            return grpc.unary_unary_rpc_method_handler(
+                self._unary(method, handler.unary_unary),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        if handler.unary_stream:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(method, handler.unary_stream),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        # Reflection, the one bidirectional stream, which is not ours.
+        return grpc.stream_stream_rpc_method_handler(
+            self._stream(method, handler.stream_stream),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _unary(self, method: str, behavior: Any) -> Any:
+        async def call(request: Any, context: Context) -> Any:
+            try:
+                await self._enter(method, context, self._unary_timeout_s)
+                return await behavior(request, context)
+            except BaseException as exc:
+                await _answer(exc, method, context)
+
+        return call
+
+    def _stream(self, method: str, behavior: Any) -> Any:
+        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                await self._enter(method, context, None)
+                async for response in behavior(request, context):
+                    yield response
+            except GeneratorExit:
+                raise
+            except BaseException as exc:
+                await _answer(exc, method, context)
+
+        return call
+
+    async def _enter(
+        self, method: str, context: Context, default_timeout_s: float | None
+    ) -> None:
+        left_s = context.time_remaining()
+        set_deadline(default_timeout_s if left_s is None else left_s)
+        caller = await self._authentication.caller_of(context.invocation_metadata())
+        scope = SCOPE_OF.get(method)
+        if scope is None or scope not in caller.scopes:
+            raise ScopeMissing(f"the key lacks the scope {scope}", scope=scope)
+        set_caller(caller)
+
+
+async def _answer(exc: BaseException, method: str, context: Context) -> NoReturn:
+    if isinstance(exc, grpc.aio.AbortError):
+        raise exc
+    if isinstance(exc, asyncio.CancelledError):
+        task = asyncio.current_task()
+        if task is None or task.cancelling() > 0:
+            raise exc  # the client or the server's stop cancelled the call itself
+        # Something within was cancelled: the client still waits for an answer.
+        error: PerdureError = ShuttingDown("the call was interrupted; send it again")
+    elif isinstance(exc, PerdureError):
+        error = exc
+    elif isinstance(exc, Exception):
+        error_id = uuid.uuid4().hex
+        _LOG.error("%s failed, error_id %s", method, error_id, exc_info=exc)
+        error = InternalFault("the server made a mistake", error_id=error_id)
+    else:
+        raise exc
+    await context.abort(
+        code_of(error), message_of(error), ((DETAILS_KEY, details_of(error)),)
+    )
