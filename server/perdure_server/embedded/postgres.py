@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from importlib.resources import files
@@ -54,6 +55,8 @@ class EmbeddedPostgres:
         self._account: Account | None = None
         self._bin: Path | None = None
         self._socket_dir: Path | None = None
+        # A revival in another thread must not cross a stop.
+        self._turn = threading.Lock()
 
     def start(self) -> str:
         """Return the DSN of a running cluster, made and started as needed.
@@ -81,29 +84,31 @@ class EmbeddedPostgres:
         Raises:
             StartupError: when the cluster does not come back.
         """
-        folder = self._folder
-        if folder is None or self._socket_dir is None:
-            return False
-        if live_postmaster(folder.pgdata) is not None:
-            return False
-        self._launch(folder, self._socket_dir)
-        return True
+        with self._turn:
+            folder = self._folder
+            if folder is None or self._socket_dir is None:
+                return False
+            if live_postmaster(folder.pgdata) is not None:
+                return False
+            self._launch(folder, self._socket_dir)
+            return True
 
     def stop(self) -> None:
         """Stop the cluster cleanly and release the folder.
 
         Open sessions are ended. Does nothing when `start` has not succeeded.
         """
-        if self._folder is None:
-            return
-        pgdata = self._folder.pgdata
-        socket_dir = socket_dir_of(pgdata)
-        if live_postmaster(pgdata) is not None:
-            self._pg_ctl("stop", "-m", "fast", "-t", str(_STOP_TIMEOUT_S))
-            self._end(pgdata)
-        discard_socket_dir(socket_dir)
-        self._folder.release()
-        self._folder = None
+        with self._turn:
+            if self._folder is None:
+                return
+            pgdata = self._folder.pgdata
+            socket_dir = socket_dir_of(pgdata)
+            if live_postmaster(pgdata) is not None:
+                self._pg_ctl("stop", "-m", "fast", "-t", str(_STOP_TIMEOUT_S))
+                self._end(pgdata)
+            discard_socket_dir(socket_dir)
+            self._folder.release()
+            self._folder = None
 
     def _start(self, folder: DataFolder) -> str:
         self._account = account_for(folder.pgdata)
