@@ -7,7 +7,7 @@ import sys
 import uvloop
 
 from perdure_server.config import Config, load_config
-from perdure_server.embedded.postgres import EmbeddedPostgres
+from perdure_server.embedded import EmbeddedPostgres, running_dsn
 from perdure_server.startup import StartupError
 
 
@@ -42,7 +42,8 @@ def _print_ddl() -> int:
 
 def _with_database(config: Config) -> int:
     embedded = None
-    dsn = config.dsn
+    # Beside a live server its cluster is used as it runs.
+    dsn = config.dsn or running_dsn(config.data_dir)
     if dsn is None:
         embedded = EmbeddedPostgres(config.data_dir)
         dsn = embedded.start()

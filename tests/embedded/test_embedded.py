@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from perdure_server.embedded import EmbeddedPostgres
+from perdure_server.embedded import EmbeddedPostgres, running_dsn
 from perdure_server.embedded.postmaster import live_postmaster, socket_dir_of
 from perdure_server.startup import StartupError
 from tests.embedded.conftest import Owners
@@ -90,8 +90,10 @@ def test_a_second_live_server_is_refused_and_the_first_goes_on(any_owners: Owner
 
 
 def test_the_cluster_is_reached_by_its_socket_alone(owners: Owners):
+    assert running_dsn(owners.folder) is None
     first = owners.start()
 
+    assert running_dsn(owners.folder) == first.dsn
     assert fetch(first.dsn, "SHOW listen_addresses") == ""
     assert fetch(first.dsn, "SHOW fsync") == "on"
     assert fetch(first.dsn, "SHOW synchronous_commit") == "on"

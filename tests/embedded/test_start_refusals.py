@@ -75,6 +75,7 @@ def test_two_servers_on_one_folder_are_refused_but_the_first_serves_on(data_dir:
         line = refused("serve", "--listen", "127.0.0.1:0", "--data-dir", str(data_dir))
 
         assert f"pid {first.pid}" in line
+        assert run("db", "status", "--data-dir", str(data_dir)).returncode == 0
         host, _, port = first.address.rpartition(":")
         socket.create_connection((host, int(port))).close()
         assert first.stop() == 0

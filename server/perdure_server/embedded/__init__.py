@@ -6,6 +6,6 @@ it, and is adopted by the next one.
 
 from __future__ import annotations
 
-from perdure_server.embedded.postgres import EmbeddedPostgres
+from perdure_server.embedded.postgres import EmbeddedPostgres, running_dsn
 
-__all__ = ["EmbeddedPostgres"]
+__all__ = ["EmbeddedPostgres", "running_dsn"]

@@ -224,6 +224,15 @@ class EmbeddedPostgres:
         )
 
 
+def running_dsn(data_dir: Path) -> str | None:
+    """Return the DSN of the cluster that runs in the folder; None: none does.
+
+    For reading beside a live server. Only root and the server's user get in.
+    """
+    found = live_postmaster(data_dir.expanduser().absolute() / "postgres")
+    return dsn_of(found.socket_dir) if found is not None and found.ready else None
+
+
 def dsn_of(socket_dir: Path, database: str = DATABASE) -> str:
     """Return the DSN of a database behind the socket in `socket_dir`."""
     return f"postgresql://{SUPERUSER}@/{database}?host={quote(str(socket_dir))}"
