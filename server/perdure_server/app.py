@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
 from grpc_reflection.v1alpha import reflection
+
 from perdure.v1 import (
     admin_service_pb2,
     admin_service_pb2_grpc,
@@ -30,7 +31,6 @@ from perdure.v1 import (
     recovery_service_pb2,
     recovery_service_pb2_grpc,
 )
-
 from perdure_server.config import Config
 from perdure_server.credentials import ensure_credentials
 from perdure_server.embedded.postgres import EmbeddedPostgres
@@ -139,7 +139,13 @@ def _build(
     agents = Agents(database)
     checkpoints = Checkpoints(database)
     server = grpc.aio.server(
-        interceptors=[CallInterceptor(Authentication(keys), config.unary_timeout_s)],
+        interceptors=[
+            CallInterceptor(
+                Authentication(keys),
+                config.unary_timeout_s,
+                config.stream_idle_timeout_s,
+            )
+        ],
         options=[
             ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
             ("grpc.so_reuseport", 0),
@@ -150,11 +156,7 @@ def _build(
     )
     history_service_pb2_grpc.add_HistoryServiceServicer_to_server(
         HistoryService(
-            Conversations(database),
-            messages,
-            AppendQueue(messages),
-            lifecycle,
-            config.stream_idle_timeout_s,
+            Conversations(database), messages, AppendQueue(messages), lifecycle
         ),
         server,
     )
@@ -168,9 +170,7 @@ def _build(
         CommitService(Commits(database)), server
     )
     recovery_service_pb2_grpc.add_RecoveryServiceServicer_to_server(
-        RecoveryService(
-            Recoveries(database), agents, lifecycle, config.stream_idle_timeout_s
-        ),
+        RecoveryService(Recoveries(database), agents, messages, lifecycle),
         server,
     )
     admin_service_pb2_grpc.add_AdminServiceServicer_to_server(
@@ -215,8 +215,8 @@ async def _sweeping(database: Database) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _running(work: object) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)  # type: ignore[arg-type]
+async def _running(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ import secrets
 
 from perdure.v1 import admin_service_pb2 as pb
 from perdure.v1 import admin_service_pb2_grpc
-
 from perdure_server.caller import current_caller
 from perdure_server.errors import IdReused, KeyNotFound, ScopeMissing, ValueNotStorable
 from perdure_server.rpc.checks import check_text, page_size
@@ -144,7 +143,7 @@ def _check_secret(value: str, path: str) -> str:
     return value
 
 
-def _check_scopes(numbers: list[pb.Scope]) -> list[str]:
+def _check_scopes(numbers: list[pb.Scope.ValueType]) -> list[str]:
     if not numbers:
         raise ValueNotStorable("a key needs at least one scope", path="scopes")
     for place, number in enumerate(numbers):

@@ -9,7 +9,7 @@ import hmac
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 
 from perdure_server.caller import Caller
 from perdure_server.errors import KeyInvalid
@@ -32,7 +32,7 @@ class Authentication:
         self._known: OrderedDict[bytes, tuple[float, Caller | None]] = OrderedDict()
 
     async def caller_of(
-        self, metadata: Sequence[tuple[str, str | bytes]] | None
+        self, metadata: Iterable[tuple[str, str | bytes]] | None
     ) -> Caller:
         """Return the caller.
 
@@ -72,7 +72,7 @@ class Authentication:
             self._known.popitem(last=False)
 
 
-def _bearer(metadata: Sequence[tuple[str, str | bytes]] | None) -> str | None:
+def _bearer(metadata: Iterable[tuple[str, str | bytes]] | None) -> str | None:
     for name, value in metadata or ():
         if name == "authorization" and isinstance(value, str):
             kind, _, text = value.partition(" ")

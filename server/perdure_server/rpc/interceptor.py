@@ -7,7 +7,7 @@ streams.
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
 import grpc
@@ -30,20 +30,27 @@ _LOG = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor[Any, Any]):
+class CallInterceptor(grpc.aio.ServerInterceptor):
     """Authenticates, sets the deadline, and answers errors as statuses."""
 
-    def __init__(self, authentication: Authentication, unary_timeout_s: float) -> None:
+    def __init__(
+        self,
+        authentication: Authentication,
+        unary_timeout_s: float,
+        stream_idle_timeout_s: float,
+    ) -> None:
         self._authentication = authentication
         self._unary_timeout_s = unary_timeout_s
+        self._stream_idle_timeout_s = stream_idle_timeout_s
 
     async def intercept_service(
         self,
         continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+            [grpc.HandlerCallDetails],
+            Awaitable[grpc.RpcMethodHandler[Any, Any] | None],
         ],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[Any, Any]:
+    ) -> grpc.RpcMethodHandler[Any, Any] | None:
         """Wrap the handler of one call."""
         method = handler_call_details.method
         handler = await continuation(handler_call_details)
@@ -79,17 +86,27 @@ class CallInterceptor(grpc.aio.ServerInterceptor[Any, Any]):
         return call
 
     def _stream(self, method: str, behavior: Any) -> Any:
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def call(request: Any, context: Context) -> None:
             try:
                 await self._enter(method, context, None)
                 async for response in behavior(request, context):
-                    yield response
-            except GeneratorExit:
-                raise
+                    await self._write(response, context)
             except BaseException as exc:
                 await _answer(exc, method, context)
 
         return call
+
+    async def _write(self, response: Any, context: Context) -> None:
+        # Flow control makes a write wait for its reader. With a limit on that wait a
+        # stopped reader costs one batch of memory for a while, and nothing else.
+        try:
+            async with asyncio.timeout(self._stream_idle_timeout_s):
+                await context.write(response)
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"the reader took nothing for {self._stream_idle_timeout_s:g} s",
+            )
 
     async def _enter(
         self, method: str, context: Context, default_timeout_s: float | None

@@ -34,9 +34,7 @@ def details_of(error: PerdureError) -> bytes:
         domain=DOMAIN,
         metadata={name: value[:MAX_VALUE_CHARS] for name, value in entries},
     )
-    status = status_pb2.Status(
-        code=code_of(error).value[0], message=message_of(error)
-    )
+    status = status_pb2.Status(code=code_of(error).value[0], message=message_of(error))
     _add(status, info)
     if error.retry_after_s is not None:
         delay = duration_pb2.Duration(nanos=int(error.retry_after_s * 1e9) % 10**9)
