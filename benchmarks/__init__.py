@@ -1,0 +1,1 @@
+"""Measurements of Perdure; run as ``python -m benchmarks``."""
