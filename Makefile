@@ -79,7 +79,7 @@ format: .venv/.ready ## rewrite Python and proto in the house format
 
 .PHONY: format-check
 format-check: .venv/.ready
-	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff format --check .
 	@cd proto && ../$(BIN)/buf format --diff --exit-code
 
 .PHONY: lint
