@@ -4,11 +4,13 @@ The only place that turns an exception into a status, the same for unary calls a
 streams.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
@@ -27,7 +29,7 @@ from perdure_server.rpc.status import DETAILS_KEY, code_of, details_of, message_
 
 _LOG = logging.getLogger(__name__)
 
-Context = grpc.aio.ServicerContext[Any, Any]
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
