@@ -35,10 +35,14 @@ class Owner:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.report: dict[str, str | bool] = {}
+
+    def wait(self) -> None:
+        """Wait until it has started or was refused."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, "the owner died"
-        self.report: dict[str, str | bool] = json.loads(line)
+        self.report = json.loads(line)
 
     @property
     def dsn(self) -> str:
@@ -73,6 +77,12 @@ class Owners:
         self._started: list[Owner] = []
 
     def start(self, folder: Path | None = None) -> Owner:
+        owner = self.launch(folder)
+        owner.wait()
+        return owner
+
+    def launch(self, folder: Path | None = None) -> Owner:
+        """Start an owner and do not wait for its report."""
         owner = Owner(folder or self.folder, self.account)
         self._started.append(owner)
         return owner

@@ -146,6 +146,19 @@ def test_a_crashed_cluster_is_revived_at_the_same_address(data_dir: Path):
     postgres.stop()
 
 
+def test_a_start_killed_half_way_is_finished_by_the_next(owners: Owners):
+    owners.start().stop()
+    for delay_s in (0.25, 0.35, 0.45):
+        half_way = owners.launch()
+        time.sleep(delay_s)
+        half_way.kill()
+
+        owner = owners.start()
+
+        assert fetch(owner.dsn, "SELECT 1") == 1
+        owner.stop()
+
+
 def test_a_start_killed_during_initdb_leaves_nothing_in_the_way(data_dir: Path):
     left_over = data_dir / "postgres.partial-killed"
     left_over.mkdir()

@@ -116,20 +116,33 @@ class EmbeddedPostgres:
         self._bin = binaries_for(self._account, folder.path)
         if not folder.pgdata.exists():
             self._initialise(folder)
-        found = self._settled(folder.pgdata)
-        if found is not None and self._ensure_database(found.socket_dir):
-            self.adopted = True
-            self._socket_dir = found.socket_dir
-            return dsn_of(found.socket_dir)
-        if found is not None:
-            # Alive and out of reach: its socket was deleted, or it hangs.
-            self._end(folder.pgdata)
+        if (adopted := self._adopt(folder.pgdata)) is not None:
+            return adopted
         discard_socket_dir(socket_dir_of(folder.pgdata))
         self._socket_dir = folder.socket_dir(self._account)
-        self._launch(folder, self._socket_dir)
+        try:
+            self._launch(folder, self._socket_dir)
+        except StartupError:
+            # A start that lost its server half-way may have been faster than ours.
+            if (adopted := self._adopt(folder.pgdata)) is not None:
+                return adopted
+            raise
         if not self._ensure_database(self._socket_dir):
             raise self._failure(folder.pgdata, "does not answer")
         return dsn_of(self._socket_dir)
+
+    def _adopt(self, pgdata: Path) -> str | None:
+        """Take over a running cluster, or end one that is out of reach."""
+        found = self._settled(pgdata)
+        if found is None:
+            return None
+        if self._ensure_database(found.socket_dir):
+            self.adopted = True
+            self._socket_dir = found.socket_dir
+            return dsn_of(found.socket_dir)
+        # Its socket was deleted, or it hangs.
+        self._end(pgdata)
+        return None
 
     def _initialise(self, folder: DataFolder) -> None:
         for left_over in folder.path.glob("postgres.partial-*"):

@@ -48,12 +48,15 @@ def live_postmaster(pgdata: Path) -> Postmaster | None:
 def clear_stale_pid_file(pgdata: Path, *, timeout_s: float) -> bool:
     """Delete the postmaster.pid of a dead postmaster; true when none is left.
 
-    Waits until the dead one's children are gone too: Postgres itself knows them
-    only through that file, and must never start beside them.
+    False when a live one has it, or when its processes outlast `timeout_s`. A dead
+    one's children must be gone first: Postgres itself knows them only through that
+    file, and must never start beside them.
     """
     pid_file = pgdata / "postmaster.pid"
     deadline = time.monotonic() + timeout_s
     while pid_file.exists():
+        if live_postmaster(pgdata) is not None:
+            return False
         if not any(_serves(pid, pgdata) for pid in psutil.pids()):
             pid_file.unlink(missing_ok=True)
         elif time.monotonic() > deadline:
