@@ -1,3 +1,5 @@
+from importlib.resources import files
+
 import asyncpg
 import pytest
 
@@ -53,6 +55,27 @@ async def test_the_ddl_for_a_dba_leaves_what_migrating_leaves(empty_dsn, cluster
     await check_database(empty_dsn)
     assert await _columns(empty_dsn) == await _columns(other)
     cluster.drop_database(other)
+
+
+async def test_every_migration_goes_down_and_up_again(empty_dsn):
+    migrate_up(empty_dsn)
+    before = await _columns(empty_dsn)
+    folder = files("perdure_server") / "sql" / "migrations"
+    migrations = sorted(folder.iterdir(), key=lambda file: file.name)
+    connection = await asyncpg.connect(empty_dsn)
+    for migration in reversed(migrations):
+        await connection.execute(migration.read_text().split("-- migrate:down")[1])
+    left = await connection.fetchval(
+        "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'v') AND"
+        " relnamespace = 'perdure_store'::regnamespace"
+    )
+    await connection.execute("TRUNCATE perdure_store.schema_migrations")
+    await connection.close()
+
+    migrate_up(empty_dsn)
+
+    assert left == 1, "more than the table of migrations was left"
+    assert await _columns(empty_dsn) == before
 
 
 async def test_a_migrated_database_is_a_good_guest(empty_dsn):

@@ -23,4 +23,4 @@ async def test_every_query_of_a_file_is_valid_and_names_its_parameters(
 
         comments = "\n".join(re.findall(r"^--.*", text, re.MULTILINE))
         named = {int(number) for number in re.findall(r"\$(\d+)", comments)}
-        assert named == set(range(1, len(prepared.get_parameters()) + 1)), name
+        assert max(named, default=0) == len(prepared.get_parameters()), name
