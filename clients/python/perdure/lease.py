@@ -1,0 +1,175 @@
+"""The one lease of a client, and the agents that hang on it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from google.protobuf.duration_pb2 import Duration
+
+from perdure.channel import Channel
+from perdure.errors import Fenced, PerdureError
+from perdure.renewal import Renewal
+from perdure.v1.agent_pb2 import Fence, LeaseSpec
+from perdure.v1.agent_service_pb2 import ReleaseAgentsRequest
+
+
+class Holding(Protocol):
+    """An agent, as far as its lease needs to know it."""
+
+    @property
+    def fence(self) -> Fence:
+        """Proof of the claim."""
+        ...
+
+    def lose(self, error: Fenced, *, cancel: bool) -> None:
+        """Take note that the agent is no longer held."""
+        ...
+
+
+class Leases:
+    """Proof of life of this process: one lease, renewed in the background.
+
+    The lease is made by the first acquire or restore. A worker that cannot renew for
+    a while goes on working: its writes are accepted until somebody else claims.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        *,
+        owner: str | None,
+        labels: Mapping[str, str] | None,
+        ttl_s: float,
+    ) -> None:
+        """Prepare a lease; nothing is sent.
+
+        Args:
+            channel: Where to call.
+            owner: Name of this process. Absent: host name and process id.
+            labels: For example node and gpu.
+            ttl_s: How long the lease lives after a renewal.
+        """
+        self.owner = owner or f"{socket.gethostname()}:{os.getpid()}"
+        self.labels = dict(labels or {})
+        self.ttl_s = ttl_s
+        self.lease_id = str(uuid.uuid4())
+        self._channel = channel
+        self._held: dict[str, Holding] = {}
+        self._lock = threading.Lock()
+        self._renewal: Renewal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def spec(self) -> LeaseSpec:
+        """Return the lease as a request states it, and begin to renew it."""
+        self._channel.origin.check()
+        if self._renewal is None:
+            self._loop = asyncio.get_running_loop()
+            self._renewal = Renewal(
+                self._channel.credentials,
+                self.lease_id,
+                self.ttl_s,
+                fences=self._fences,
+                on_stale=self._report_stale,
+                on_lost=self._report_lost,
+            )
+            self._renewal.start()
+        ttl = Duration()
+        ttl.FromNanoseconds(int(self.ttl_s * 1e9))
+        return LeaseSpec(
+            lease_id=self.lease_id, owner=self.owner, labels=self.labels, ttl=ttl
+        )
+
+    def hold(self, agent: Holding) -> None:
+        """Test this agent's fence with each renewal."""
+        with self._lock:
+            self._held[agent.fence.agent_id] = agent
+
+    def drop(self, agent: Holding) -> None:
+        """Stop testing this agent's fence."""
+        with self._lock:
+            if self._held.get(agent.fence.agent_id) is agent:
+                del self._held[agent.fence.agent_id]
+
+    async def release(self, fences: Sequence[Fence]) -> None:
+        """Give agents back: they are free at once. Stale fences are passed over."""
+        if fences:
+            await self._channel.call(
+                lambda stubs: stubs.agents.ReleaseAgents,
+                ReleaseAgentsRequest(fences=fences),
+            )
+
+    def release_later(self, fence: Fence) -> None:
+        """Give an agent back with the next renewal that succeeds."""
+        if self._renewal is not None:
+            self._renewal.release_later(fence)
+
+    async def revoke(self) -> None:
+        """End the lease: agents that are still held are lost at once.
+
+        A later acquire makes a new lease. Harmless when there is none.
+        """
+        renewal, self._renewal = self._renewal, None
+        if renewal is None:
+            return
+        renewal.stop()
+        self._give_up("this process ended its lease", "GIVEN_UP", cancel=False)
+        request = ReleaseAgentsRequest(revoke_lease_id=self.lease_id)
+        self.lease_id = str(uuid.uuid4())
+        try:
+            await self._channel.call(lambda stubs: stubs.agents.ReleaseAgents, request)
+        finally:
+            await asyncio.to_thread(renewal.join)
+
+    def _fences(self) -> list[Fence]:
+        with self._lock:
+            return [agent.fence for agent in self._held.values()]
+
+    def _report_stale(self, fences: Sequence[Fence]) -> None:
+        self._in_loop(lambda: self._lose(fences))
+
+    def _report_lost(self, error: PerdureError) -> None:
+        lease_id = self._renewal.lease_id if self._renewal else ""
+
+        def lose_all() -> None:
+            if self._renewal is None or self._renewal.lease_id != lease_id:
+                return
+            self._renewal = None
+            self.lease_id = str(uuid.uuid4())
+            self._give_up(error.message, error.reason, cancel=True)
+
+        self._in_loop(lose_all)
+
+    def _in_loop(self, callback: Callable[[], None]) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback)
+
+    def _lose(self, fences: Sequence[Fence]) -> None:
+        for fence in fences:
+            agent = self._held.get(fence.agent_id)
+            # It may have been acquired anew since the fence was tested.
+            if agent is None or agent.fence != fence:
+                continue
+            self.drop(agent)
+            error = Fenced(
+                f"agent {fence.agent_id} was claimed by another worker",
+                reason="STALE_FENCE",
+                metadata={"agent_id": fence.agent_id, "epoch": str(fence.epoch)},
+            )
+            agent.lose(error, cancel=True)
+
+    def _give_up(self, why: str, reason: str, *, cancel: bool) -> None:
+        with self._lock:
+            held, self._held = list(self._held.values()), {}
+        for agent in held:
+            error = Fenced(
+                f"agent {agent.fence.agent_id} is no longer held: {why}",
+                reason=reason,
+                metadata={"agent_id": agent.fence.agent_id},
+            )
+            agent.lose(error, cancel=cancel)

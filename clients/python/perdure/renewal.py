@@ -1,0 +1,131 @@
+"""The thread that keeps a lease alive, whatever the event loop is busy with.
+
+It has a connection of its own: a blocking tool call in the application must not cost
+a worker its agents.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+import grpc
+
+from perdure.channel import call_metadata, channel_options
+from perdure.credentials import Credentials
+from perdure.errors import PerdureError
+from perdure.status import FailedCall, read_failure
+from perdure.v1.agent_pb2 import Fence
+from perdure.v1.agent_service_pb2 import ReleaseAgentsRequest, RenewLeaseRequest
+from perdure.v1.agent_service_pb2_grpc import AgentServiceStub
+
+MAX_FENCES: Final = 5_000
+"""Fences that one renewal tests."""
+
+_log = logging.getLogger("perdure")
+
+
+class Renewal:
+    """Renews one lease every third of its ttl until stopped.
+
+    The callbacks run in this thread.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        lease_id: str,
+        ttl_s: float,
+        *,
+        fences: Callable[[], Sequence[Fence]],
+        on_stale: Callable[[Sequence[Fence]], None],
+        on_lost: Callable[[PerdureError], None],
+    ) -> None:
+        """Prepare; `start` begins.
+
+        Args:
+            credentials: Where to call.
+            lease_id: The lease.
+            ttl_s: How long it lives after a renewal.
+            fences: Gives the fences to test.
+            on_stale: Told which of them are no longer current.
+            on_lost: Told when the lease itself is over. Renewing ends then.
+        """
+        self.lease_id = lease_id
+        self._credentials = credentials
+        self._interval_s = ttl_s / 3
+        self._fences = fences
+        self._on_stale = on_stale
+        self._on_lost = on_lost
+        self._give_back: list[Fence] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="perdure-lease", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin renewing; the lease was just made or renewed."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask the thread to end; it does so within one call's deadline."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Wait for the end of the thread."""
+        self._thread.join()
+
+    def release_later(self, fence: Fence) -> None:
+        """Give an agent back with a later renewal: its own release did not arrive."""
+        self._give_back.append(fence)
+
+    def _run(self) -> None:
+        channel = grpc.insecure_channel(
+            self._credentials.target, channel_options(self._credentials.target)
+        )
+        with channel:
+            stub = AgentServiceStub(channel)
+            wait_s = self._interval_s
+            while not self._stop.wait(wait_s):
+                try:
+                    self._renew(stub)
+                    self._release(stub)
+                    wait_s = self._interval_s
+                except grpc.RpcError as error:
+                    failed = cast(FailedCall, error)
+                    failure = read_failure(failed, self._credentials.target)
+                    if failure.error.reason in ("LEASE_REVOKED", "LEASE_NOT_FOUND"):
+                        self._on_lost(failure.error)
+                        return
+                    _log.warning(
+                        "lease %s could not be renewed (%s); trying again",
+                        self.lease_id,
+                        failure.error.reason,
+                    )
+                    wait_s = min(1.0, self._interval_s / 3)
+
+    def _renew(self, stub: AgentServiceStub) -> None:
+        fences = self._fences()
+        for start in range(0, max(1, len(fences)), MAX_FENCES):
+            group = fences[start : start + MAX_FENCES]
+            response = stub.RenewLease(
+                RenewLeaseRequest(lease_id=self.lease_id, fences=group),
+                timeout=max(1.0, self._interval_s),
+                metadata=call_metadata(self._credentials),
+            )
+            stale = set(response.stale_agent_ids)
+            if stale:
+                self._on_stale([fence for fence in group if fence.agent_id in stale])
+
+    def _release(self, stub: AgentServiceStub) -> None:
+        pending = self._give_back[:MAX_FENCES]
+        if not pending:
+            return
+        stub.ReleaseAgents(
+            ReleaseAgentsRequest(fences=pending),
+            timeout=max(1.0, self._interval_s),
+            metadata=call_metadata(self._credentials),
+        )
+        del self._give_back[: len(pending)]
