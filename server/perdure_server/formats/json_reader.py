@@ -56,12 +56,13 @@ class _Open:
     members: dict[str, JsonValue] | None = None
     items: list[JsonValue] = field(default_factory=list)
     key: str = ""
+    index: int = 0
     value_start: int = 0
 
     @property
     def part(self) -> str | int:
         """Name or index of the value that is being read."""
-        return self.key if self.members is not None else len(self.items)
+        return self.key if self.members is not None else self.index
 
 
 class JsonReader:
@@ -126,6 +127,8 @@ class JsonReader:
         position = self._skip(position + 1)
         if top.members is not None:
             position = self._key(position)
+        else:
+            top.index += 1
         return None, position, False
 
     def _key(self, position: int) -> int:
