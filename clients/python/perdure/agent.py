@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from perdure.channel import Channel
-from perdure.errors import Fenced, Invalid, Unavailable
+from perdure.errors import Fenced, Invalid
 from perdure.guard import Guard
 from perdure.history import read_batches
 from perdure.lease import Leases
@@ -18,8 +17,6 @@ from perdure.v1 import agent_pb2
 from perdure.v1.agent_pb2 import Fence
 from perdure.v1.checkpoint_pb2 import Checkpoint
 from perdure.v1.history_service_pb2 import ReadMessagesRequest
-
-_log = logging.getLogger("perdure")
 
 
 @dataclass(frozen=True)
@@ -191,13 +188,7 @@ class Agent:
         if self._released or self._error is not None:
             return
         self._released = True
-        try:
-            await self._leases.release([self._fence])
-        except Unavailable as error:
-            self._leases.release_later(self._fence)
-            _log.warning(
-                "agent %s could not be released yet (%s)", self.agent_id, error.reason
-            )
+        await self._leases.give_back(self._fence)
 
     async def __aenter__(self) -> Self:
         """Bind the agent to this task: it is cancelled when the agent is fenced."""

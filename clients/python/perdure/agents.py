@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from perdure.agent import Agent, Standing, wrote
 from perdure.channel import Channel
 from perdure.checkpoints import Checkpoints
-from perdure.errors import Invalid, NotFound, PerdureError, Refused
+from perdure.errors import Fenced, Invalid, NotFound, PerdureError, Refused
 from perdure.history import read_batches
 from perdure.lease import Leases
 from perdure.messages import StoredMessage
@@ -172,11 +172,7 @@ class Acquisition:
         await self._agent.__aexit__(kind, error, trace)
 
     async def _acquire(self) -> Agent:
-        response = await self._channel.call(
-            lambda stubs: stubs.agents.AcquireAgents,
-            AcquireAgentsRequest(lease=self._leases.spec(), agents=[self._spec]),
-        )
-        acquired = response.agents[0]
+        acquired = await self._claim()
         refusal = _refusal(acquired)
         if refusal is not None:
             raise refusal
@@ -184,9 +180,25 @@ class Acquisition:
             standing = await _load(self._channel, acquired)
         except BaseException:
             # Claimed, but not usable here: others may try.
-            self._leases.release_later(acquired.fence)
+            await self._leases.give_back(acquired.fence)
             raise
         return Agent(self._channel, self._leases, standing)
+
+    async def _claim(self) -> AcquiredAgent:
+        lease = self._leases.spec()
+        request = AcquireAgentsRequest(lease=lease, agents=[self._spec])
+        try:
+            response = await self._channel.call(
+                lambda stubs: stubs.agents.AcquireAgents, request
+            )
+        except Fenced as error:
+            # Somebody ended this process's lease: begin another one, once.
+            self._leases.end(lease.lease_id, error)
+            request.lease.CopyFrom(self._leases.spec())
+            response = await self._channel.call(
+                lambda stubs: stubs.agents.AcquireAgents, request
+            )
+        return response.agents[0]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import Final, Self
@@ -116,11 +117,12 @@ class AsyncClient:
 
     async def close(self) -> None:
         """End the lease and every connection. Harmless when done again."""
+        if self._channel.origin.forked:
+            return
         try:
-            await self.leases.revoke()
-        except PerdureError:
-            # Unreachable: the lease then ends by itself after its ttl.
-            pass
+            # Where the server is unreachable, the lease ends by itself.
+            with suppress(PerdureError):
+                await self.leases.revoke()
         finally:
             await self._channel.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -13,10 +14,12 @@ from typing import Protocol
 from google.protobuf.duration_pb2 import Duration
 
 from perdure.channel import Channel
-from perdure.errors import Fenced, PerdureError
+from perdure.errors import Fenced, PerdureError, Unavailable
 from perdure.renewal import Renewal
 from perdure.v1.agent_pb2 import Fence, LeaseSpec
 from perdure.v1.agent_service_pb2 import ReleaseAgentsRequest
+
+_log = logging.getLogger("perdure")
 
 
 class Holding(Protocol):
@@ -104,8 +107,18 @@ class Leases:
                 ReleaseAgentsRequest(fences=fences),
             )
 
+    async def give_back(self, fence: Fence) -> None:
+        """Release one agent, now or with the next renewal that succeeds."""
+        try:
+            await self.release([fence])
+        except Unavailable as error:
+            self.release_later(fence)
+            _log.warning(
+                "agent %s could not be released yet (%s)", fence.agent_id, error.reason
+            )
+
     def release_later(self, fence: Fence) -> None:
-        """Give an agent back with the next renewal that succeeds."""
+        """Release one agent with the next renewal that succeeds."""
         if self._renewal is not None:
             self._renewal.release_later(fence)
 
@@ -126,6 +139,16 @@ class Leases:
         finally:
             await asyncio.to_thread(renewal.join)
 
+    def end(self, lease_id: str, error: PerdureError) -> None:
+        """Take note that the server has ended a lease: its agents are lost."""
+        if lease_id != self.lease_id:
+            return
+        if self._renewal is not None:
+            self._renewal.stop()
+            self._renewal = None
+        self.lease_id = str(uuid.uuid4())
+        self._give_up(error.message, error.reason, cancel=True)
+
     def _fences(self) -> list[Fence]:
         with self._lock:
             return [agent.fence for agent in self._held.values()]
@@ -134,16 +157,8 @@ class Leases:
         self._in_loop(lambda: self._lose(fences))
 
     def _report_lost(self, error: PerdureError) -> None:
-        lease_id = self._renewal.lease_id if self._renewal else ""
-
-        def lose_all() -> None:
-            if self._renewal is None or self._renewal.lease_id != lease_id:
-                return
-            self._renewal = None
-            self.lease_id = str(uuid.uuid4())
-            self._give_up(error.message, error.reason, cancel=True)
-
-        self._in_loop(lose_all)
+        lease_id = self.lease_id
+        self._in_loop(lambda: self.end(lease_id, error))
 
     def _in_loop(self, callback: Callable[[], None]) -> None:
         if self._loop is not None and not self._loop.is_closed():

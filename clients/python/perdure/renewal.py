@@ -96,7 +96,7 @@ class Renewal:
                 except grpc.RpcError as error:
                     failed = cast(FailedCall, error)
                     failure = read_failure(failed, self._credentials.target)
-                    if failure.error.reason in ("LEASE_REVOKED", "LEASE_NOT_FOUND"):
+                    if self._is_over(failure.error):
                         self._on_lost(failure.error)
                         return
                     _log.warning(
@@ -105,6 +105,12 @@ class Renewal:
                         failure.error.reason,
                     )
                     wait_s = min(1.0, self._interval_s / 3)
+
+    def _is_over(self, error: PerdureError) -> bool:
+        # Not found without agents: the first acquire has not arrived yet.
+        return error.reason == "LEASE_REVOKED" or (
+            error.reason == "LEASE_NOT_FOUND" and len(self._fences()) > 0
+        )
 
     def _renew(self, stub: AgentServiceStub) -> None:
         fences = self._fences()

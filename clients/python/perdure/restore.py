@@ -246,7 +246,7 @@ class Restore:
         )
 
     def _report_unreadable(self, restored: RestoredAgent, error: DataLoss) -> None:
-        # This process cannot use it; leave it to others.
+        # This process cannot use it: others may try.
         self._leases.release_later(restored.fence)
         self._add_broken(
             BrokenAgent(
