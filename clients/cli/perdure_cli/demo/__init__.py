@@ -1,0 +1,1 @@
+"""The demo: a fleet loses workers and server, and comes back whole."""
