@@ -7,7 +7,7 @@ PY := .venv/bin/python
 BIN := .venv/bin
 STUBS := clients/python
 PROTOS := $(sort $(wildcard proto/perdure/v1/*.proto))
-CYTHON := $(wildcard codec/perdure_codec/*.pyx codec/perdure_codec/*.pxd)
+CYTHON := $(wildcard codec/perdure_codec/*.pyx codec/perdure_codec/*.px[di])
 ROUNDS ?= 200
 PROTOC = PATH="$(CURDIR)/.venv-generate/bin:$$PATH" \
 	.venv-generate/bin/python -m grpc_tools.protoc --proto_path=proto
@@ -85,7 +85,7 @@ format-check: .venv/.ready
 .PHONY: lint
 lint: .venv/.ready ## ruff, cython-lint, import contracts, buf
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/cython-lint --max-line-length=88 $(CYTHON)
+	@$(BIN)/cython-lint $(CYTHON)
 	@$(BIN)/lint-imports
 	@cd proto && ../$(BIN)/buf lint
 
