@@ -122,7 +122,7 @@ class _Writer:
             self._vector([x for x in value if isinstance(x, float)])
             return
         self.out += self.packer.pack_array_header(len(value))
-        entries = ((("index", n), item, False) for n, item in enumerate(value))
+        entries = ((("index", n), item, False) for n, item in enumerate(value.copy()))
         self.levels.append(_Level(entries, -1))
 
     def _vector(self, values: list[float]) -> None:
@@ -163,7 +163,7 @@ class _Writer:
 
 
 def _pairs(value: dict[object, object]) -> Iterator[tuple[Segment, object, bool]]:
-    for position, (key, item) in enumerate(value.items()):
+    for position, (key, item) in enumerate(list(value.items())):
         yield ("key", position), key, True
         yield ("member", key), item, False
 

@@ -42,9 +42,10 @@ class _Level:
         values: What has been read; of a map, keys and values in turn.
         in_key: Whether it is part of a key.
         end_before: The outer end of what may be read, if it is a tuple, else -1.
+        hashes: The bound on keys that share a hash, if the map is large.
     """
 
-    __slots__ = ("at", "end_before", "in_key", "is_map", "missing", "values")
+    __slots__ = ("at", "end_before", "hashes", "in_key", "is_map", "missing", "values")
 
     def __init__(
         self,
@@ -61,6 +62,8 @@ class _Level:
         self.is_map = is_map
         self.in_key = in_key
         self.end_before = end_before
+        large = is_map and missing > 2 * MAX_EQUAL_HASHES
+        self.hashes = KeyHashes() if large else None
 
 
 class _Reader:
@@ -90,6 +93,8 @@ class _Reader:
             level = self.levels[-1]
             level.values.append(value)
             level.missing -= 1
+            if level.hashes and level.missing % 2 and not level.hashes.add(value):
+                raise DecodeError("TOO_MANY_COLLISIONS", level.at)
             if level.missing:
                 break
             value = self._close(self.levels.pop())
@@ -239,10 +244,6 @@ class _Reader:
 
 def _map(level: _Level) -> dict[object, object]:
     keys = level.values[::2]
-    if len(keys) > MAX_EQUAL_HASHES:
-        hashes = KeyHashes()
-        if not all(hashes.add(key) for key in keys):
-            raise DecodeError("TOO_MANY_COLLISIONS", level.at)
     result = dict(zip(keys, level.values[1::2], strict=True))
     if len(result) != len(keys):
         raise DecodeError("DUPLICATE_KEY", level.at)
