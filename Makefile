@@ -85,8 +85,8 @@ format-check: .venv/.ready
 .PHONY: lint
 lint: .venv/.ready ## ruff, cython-lint, import contracts, buf
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/cython-lint $(CYTHON)
-	@$(BIN)/lint-imports
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/cython-lint $(CYTHON)
+	@$(BIN)/lint-imports --no-logo
 	@cd proto && ../$(BIN)/buf lint
 
 .PHONY: types
