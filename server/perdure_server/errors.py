@@ -74,9 +74,7 @@ class RevisionConflict(Conflict):
 
 
 class WriteContention(Conflict):
-    """The database broke a deadlock or serialization conflict at this call's
-    expense, again and again until its deadline.
-    """
+    """The database broke conflicts at this call's expense until its deadline."""
 
     reason = "WRITE_CONTENTION"
     retry_after_s = 0.05
@@ -95,9 +93,7 @@ class StaleFence(Refused):
 
 
 class FenceRequired(Refused):
-    """The write needs the fence of an agent: the conversation is owned, or the agent
-    was acquired.
-    """
+    """The conversation is owned or the agent was acquired: a fence is needed."""
 
     reason = "FENCE_REQUIRED"
 
@@ -145,9 +141,7 @@ class Pruned(Refused):
 
 
 class TokenStale(Refused):
-    """A resume token belongs to another tenant, thing or generation, or is not one
-    of ours.
-    """
+    """A resume token is not ours, or of another tenant, thing or generation."""
 
     reason = "TOKEN_STALE"
 
@@ -171,7 +165,7 @@ class SelectorEmpty(Invalid):
 
 
 class FrameInvalid(Invalid):
-    """A frame is truncated, extended, altered, of an unknown version, or over a limit."""
+    """A frame is cut, extended, altered, of an unknown version, or over a limit."""
 
     reason = "FRAME_INVALID"
 

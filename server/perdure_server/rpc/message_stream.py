@@ -11,7 +11,12 @@ from perdure.v1 import history_service_pb2 as pb
 from perdure.v1 import message_pb2
 from perdure_server.caller import current_caller
 from perdure_server.canonical.message import canonicalize
-from perdure_server.errors import RangeInvalid, TokenStale, ValueNotStorable
+from perdure_server.errors import (
+    LimitExceeded,
+    RangeInvalid,
+    TokenStale,
+    ValueNotStorable,
+)
 from perdure_server.lifecycle import Lifecycle
 from perdure_server.rpc.checks import check_count, check_id
 from perdure_server.rpc.timestamps import to_timestamp
@@ -24,6 +29,7 @@ PAGE_BYTES = 256 * 1024
 MAX_RESPONSE_BYTES = 4 * 1024 * 1024 - 64 * 1024
 POLL_INTERVAL_S = 0.25
 HEARTBEAT_INTERVAL_S = 10.0
+_FRAMING_BYTES = 8  # tag and length of one message in its batch
 _TOKEN_KIND = "messages"
 
 
@@ -147,24 +153,38 @@ class MessageStream:
     def _batch(
         self, page: list[StoredMessage], message_count: int
     ) -> pb.ReadMessagesResponse:
-        if page:
-            self._next = page[-1].seq + (-1 if self._request.backward else 1)
-            self._sent += len(page)
-        view = self._request.view or pb.MESSAGE_VIEW_NATIVE
-        response = pb.ReadMessagesResponse(
+        messages = self._fitting(page)
+        if messages:
+            self._next = messages[-1].seq + (-1 if self._request.backward else 1)
+            self._sent += len(messages)
+        return pb.ReadMessagesResponse(
             batch=pb.MessageBatch(
-                messages=[stored_message(stored, view) for stored in page],
+                messages=messages,
                 resume_token=self._token(),
                 message_count=message_count,
             )
         )
-        if response.ByteSize() > MAX_RESPONSE_BYTES:
-            raise ValueNotStorable(
-                "a message is too large in this view: read it in the native view",
-                path="view",
-                seq=page[0].seq,
-            )
-        return response
+
+    def _fitting(self, page: list[StoredMessage]) -> list[message_pb2.StoredMessage]:
+        """Return as many messages of a page as one response holds in this view."""
+        view = self._request.view or pb.MESSAGE_VIEW_NATIVE
+        fitting: list[message_pb2.StoredMessage] = []
+        total_bytes = 0
+        for stored in page:
+            message = stored_message(stored, view)
+            total_bytes += message.ByteSize() + _FRAMING_BYTES
+            if total_bytes > MAX_RESPONSE_BYTES:
+                if fitting:
+                    break
+                raise LimitExceeded(
+                    "a message is too large in this view: read it in the native view",
+                    path="view",
+                    limit=MAX_RESPONSE_BYTES,
+                    actual=total_bytes,
+                    seq=stored.seq,
+                )
+            fitting.append(message)
+        return fitting
 
     def _end(self, reason: pb.StreamEndReason.ValueType) -> pb.ReadMessagesResponse:
         return pb.ReadMessagesResponse(

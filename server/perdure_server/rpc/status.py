@@ -7,9 +7,10 @@ from google.rpc import error_details_pb2, status_pb2
 from perdure_server.errors import PerdureError
 
 DOMAIN = "perdure"
+# Trailers above 8 KiB are dropped by gRPC, and the error with them.
 MAX_MESSAGE_CHARS = 300
-MAX_VALUE_CHARS = 300
-MAX_ENTRIES = 16
+MAX_VALUE_BYTES = 255
+MAX_METADATA_BYTES = 2048
 
 DETAILS_KEY = "grpc-status-details-bin"
 
@@ -28,11 +29,8 @@ def message_of(error: PerdureError) -> str:
 
 def details_of(error: PerdureError) -> bytes:
     """Return the serialized google.rpc.Status with ErrorInfo and RetryInfo."""
-    entries = list(error.metadata.items())[:MAX_ENTRIES]
     info = error_details_pb2.ErrorInfo(
-        reason=error.reason,
-        domain=DOMAIN,
-        metadata={name: value[:MAX_VALUE_CHARS] for name, value in entries},
+        reason=error.reason, domain=DOMAIN, metadata=_capped(error.metadata)
     )
     status = status_pb2.Status(code=code_of(error).value[0], message=message_of(error))
     _add(status, info)
@@ -40,7 +38,20 @@ def details_of(error: PerdureError) -> bytes:
         delay = duration_pb2.Duration(nanos=int(error.retry_after_s * 1e9) % 10**9)
         delay.seconds = int(error.retry_after_s)
         _add(status, error_details_pb2.RetryInfo(retry_delay=delay))
-    return status.SerializeToString()
+    serialized: bytes = status.SerializeToString()
+    return serialized
+
+
+def _capped(metadata: dict[str, str]) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    left_bytes = MAX_METADATA_BYTES
+    for name, value in metadata.items():
+        cut = value.encode(errors="replace")[:MAX_VALUE_BYTES]
+        left_bytes -= len(name) + len(cut)
+        if left_bytes < 0:
+            break
+        kept[name] = cut.decode(errors="ignore")
+    return kept
 
 
 def _add(

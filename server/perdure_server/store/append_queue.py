@@ -73,11 +73,7 @@ class AppendQueue:
             del self._lines[key]
 
     async def _store(self, batch: list[_Waiting]) -> None:
-        results: list[Appended | PerdureError | Exception]
-        try:
-            results = [*await self._messages.append_many([w.append for w in batch])]
-        except Exception as exc:
-            results = [exc] * len(batch)
+        results = await self._results([waiting.append for waiting in batch])
         for waiting, result in zip(batch, results, strict=True):
             if waiting.answer.done():
                 continue  # its caller is gone; what was written stays written
@@ -85,6 +81,17 @@ class AppendQueue:
                 waiting.answer.set_result(result)
             else:
                 waiting.answer.set_exception(result)
+
+    async def _results(self, appends: list[Append]) -> list[Appended | Exception]:
+        try:
+            return [*await self._messages.append_many(appends)]
+        except PerdureError as error:
+            return [error] * len(appends)
+        except Exception as fault:
+            if len(appends) == 1:
+                return [fault]
+            # A value that the database refuses: whoever brought it pays alone.
+            return [(await self._results([append]))[0] for append in appends]
 
 
 def _take(line: _Line) -> list[_Waiting]:

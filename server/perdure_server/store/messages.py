@@ -151,7 +151,7 @@ class Messages:
         limit: int,
         limit_bytes: int,
     ) -> list[StoredMessage]:
-        """Return messages from `from_seq` on, cut after `limit_bytes` of bodies."""
+        """Return messages from `from_seq` on, of at most `limit_bytes` or just one."""
         rows = await self._database.fetch(
             _SQL["read_forward"],
             tenant_id,

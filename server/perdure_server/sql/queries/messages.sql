@@ -21,12 +21,12 @@ FROM perdure_store.append_many_1(
   $24::bigint[], $25::text[], $26::text[], $27::text[])
 
 -- name: read_forward
--- Messages from a seq on, cut where their bodies pass a number of bytes (the
--- first is always there).
+-- Messages from a seq on, cut before their bodies pass a number of bytes; the
+-- first is always there, so a larger one comes alone.
 -- $1 tenant_id, $2 conversation_id, $3 first seq, $4 include superseded, $5 limit rows, $6 limit bytes
 SELECT seq, message_id, record_time, agent_id, step, superseded_by, digest, body
 FROM (
-  SELECT m.*, sum(length(m.body)) OVER (ORDER BY m.seq) - length(m.body) AS bytes_before
+  SELECT m.*, sum(length(m.body)) OVER (ORDER BY m.seq) AS page_bytes, row_number() OVER (ORDER BY m.seq) AS place
   FROM (
     SELECT seq, message_id, record_time, agent_id, step, superseded_by, digest, body
     FROM perdure_store.messages
@@ -34,7 +34,7 @@ FROM (
       AND ($4::boolean OR superseded_by IS NULL)
     ORDER BY seq
     LIMIT $5::bigint) m) w
-WHERE bytes_before < $6::bigint
+WHERE page_bytes <= $6::bigint OR place = 1
 ORDER BY seq
 
 -- name: read_backward
@@ -42,7 +42,7 @@ ORDER BY seq
 -- $1 tenant_id, $2 conversation_id, $3 first seq, $4 include superseded, $5 limit rows, $6 limit bytes
 SELECT seq, message_id, record_time, agent_id, step, superseded_by, digest, body
 FROM (
-  SELECT m.*, sum(length(m.body)) OVER (ORDER BY m.seq DESC) - length(m.body) AS bytes_before
+  SELECT m.*, sum(length(m.body)) OVER (ORDER BY m.seq DESC) AS page_bytes, row_number() OVER (ORDER BY m.seq DESC) AS place
   FROM (
     SELECT seq, message_id, record_time, agent_id, step, superseded_by, digest, body
     FROM perdure_store.messages
@@ -50,7 +50,7 @@ FROM (
       AND ($4::boolean OR superseded_by IS NULL)
     ORDER BY seq DESC
     LIMIT $5::bigint) m) w
-WHERE bytes_before < $6::bigint
+WHERE page_bytes <= $6::bigint OR place = 1
 ORDER BY seq DESC
 
 -- name: newest_start
