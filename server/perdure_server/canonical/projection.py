@@ -16,6 +16,10 @@ MAX_TOOL_CALLS: Final = 1000
 
 _SHOWN_NUL: Final = "\u2400"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# asyncpg writes the very ends of datetime as infinity: a column stays one
+# microsecond inside.
+_FIRST: Final = datetime.min.replace(microsecond=1, tzinfo=UTC)
+_LAST: Final = datetime.max.replace(microsecond=999_998, tzinfo=UTC)
 _ROLES: Final = {
     pb.ROLE_USER: "user",
     pb.ROLE_ASSISTANT: "assistant",
@@ -123,4 +127,5 @@ def _time(message: pb.Message) -> datetime | None:
     if not message.HasField("create_time"):
         return None
     stamp = message.create_time
-    return _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    time = _EPOCH + timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1000)
+    return min(max(time, _FIRST), _LAST)
