@@ -54,6 +54,10 @@ class _Last:
 class Agent:
     """An agent that this process owns until it is released or fenced.
 
+    `new_messages` are those that it had not read when it was taken over, `read_seq`
+    counts the messages read with them, `rebuilt` says that its checkpoints were
+    dropped, `sub_agents` were claimed together with it.
+
     Inside `async with agent:` the task is cancelled when another worker claims the
     agent, and the block raises `Fenced`; at the end of the block the agent is
     released. `client.agents.acquire` enters the block by itself.
@@ -66,6 +70,7 @@ class Agent:
         self.rebuilt = standing.rebuilt
         self.new_messages = list(standing.new_messages)
         self.read_seq = standing.read_seq
+        self.sub_agents: dict[str, Agent] = {}
         self._channel = channel
         self._leases = leases
         self._fence = standing.fence
@@ -180,11 +185,15 @@ class Agent:
         return found
 
     async def release(self) -> None:
-        """Give the agent back: it is free at once. Harmless when done again.
+        """Give the agent back with its sub-agents: they are free at once.
 
-        When the server cannot be reached, the background renewal tries again.
+        Harmless when done again. When the server cannot be reached, the background
+        renewal tries again.
         """
         self._leases.drop(self)
+        for sub_agent in self.sub_agents.values():
+            self._leases.drop(sub_agent)
+            sub_agent._released = True
         if self._released or self._error is not None:
             return
         self._released = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Unpack
@@ -172,19 +172,24 @@ class Acquisition:
         await self._agent.__aexit__(kind, error, trace)
 
     async def _acquire(self) -> Agent:
-        acquired = await self._claim()
+        acquired, *below = await self._claim()
         refusal = _refusal(acquired)
         if refusal is not None:
             raise refusal
         try:
             standing = await _load(self._channel, acquired)
+            subtree = [await _load(self._channel, each) for each in below]
         except BaseException:
             # Claimed, but not usable here: others may try.
             await self._leases.give_back(acquired.fence)
             raise
-        return Agent(self._channel, self._leases, standing)
+        agent = Agent(self._channel, self._leases, standing)
+        for each in subtree:
+            sub_agent = Agent(self._channel, self._leases, each)
+            agent.sub_agents[sub_agent.agent_id] = sub_agent
+        return agent
 
-    async def _claim(self) -> AcquiredAgent:
+    async def _claim(self) -> Sequence[AcquiredAgent]:
         lease = self._leases.spec()
         request = AcquireAgentsRequest(lease=lease, agents=[self._spec])
         try:
@@ -198,7 +203,7 @@ class Acquisition:
             response = await self._channel.call(
                 lambda stubs: stubs.agents.AcquireAgents, request
             )
-        return response.agents[0]
+        return response.agents
 
 
 @dataclass(frozen=True)
