@@ -43,6 +43,7 @@ from perdure_server.rpc.commit_service import CommitService
 from perdure_server.rpc.history_service import HistoryService
 from perdure_server.rpc.interceptor import CallInterceptor
 from perdure_server.rpc.recovery_service import RecoveryService
+from perdure_server.rpc.restored_agents import RestoredAgents
 from perdure_server.startup import StartupError, check_port_free, write_port_file
 from perdure_server.store.agents import Agents
 from perdure_server.store.append_queue import AppendQueue
@@ -138,6 +139,7 @@ def _build(
     messages = Messages(database)
     agents = Agents(database)
     checkpoints = Checkpoints(database)
+    recoveries = Recoveries(database)
     server = grpc.aio.server(
         interceptors=[
             CallInterceptor(
@@ -170,7 +172,12 @@ def _build(
         CommitService(Commits(database)), server
     )
     recovery_service_pb2_grpc.add_RecoveryServiceServicer_to_server(
-        RecoveryService(Recoveries(database), agents, messages, lifecycle),
+        RecoveryService(
+            recoveries,
+            agents,
+            RestoredAgents(agents, recoveries, checkpoints),
+            lifecycle,
+        ),
         server,
     )
     admin_service_pb2_grpc.add_AdminServiceServicer_to_server(

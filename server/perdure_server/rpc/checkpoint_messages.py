@@ -93,11 +93,14 @@ async def state_message(
         return pb.State(frames=pb.FrameChain(frames=frames))
     raw = await asyncio.to_thread(perdure_codec.open_frame, frames[-1])
     if encoding == pb.STATE_ENCODING_MSGPACK:
+        _check_returnable(len(raw))
         return pb.State(msgpack=raw)
     if encoding != pb.STATE_ENCODING_JSON:
         raise ValueNotStorable("an unknown encoding", path="encoding")
     try:
-        return pb.State(json=await asyncio.to_thread(perdure_codec.to_json, raw))
+        text = await asyncio.to_thread(perdure_codec.to_json, raw)
+        _check_returnable(len(text.encode()))
+        return pb.State(json=text)
     except perdure_codec.NotJson as exc:
         raise ValueNotStorable(
             "JSON cannot say this value; ask for frames or MessagePack", path=exc.path
@@ -135,6 +138,16 @@ def checkpoint_message(found: Checkpoint) -> pb.Checkpoint:
         metadata_json=found.metadata,
         create_time=to_timestamp(found.create_time),
     )
+
+
+def _check_returnable(size_bytes: int) -> None:
+    if size_bytes > MAX_INLINE_FRAME_BYTES:
+        raise LimitExceeded(
+            "the state is too large in this encoding; ask for frames",
+            path="encoding",
+            limit=MAX_INLINE_FRAME_BYTES,
+            actual=size_bytes,
+        )
 
 
 async def _frame_of(message: pb.CheckpointWrite, path: str) -> bytes:

@@ -23,11 +23,11 @@ from perdure_server.rpc.checks import (
 from perdure_server.rpc.fences import read_fence
 from perdure_server.rpc.interceptor import Context
 from perdure_server.rpc.page_token import open_page_token, page_token
+from perdure_server.rpc.restored_agents import last_good_step
 from perdure_server.store.agents import Agents
-from perdure_server.store.checkpoints import Checkpoint, Checkpoints
+from perdure_server.store.checkpoints import Checkpoints
 from perdure_server.store.retention import Policy, Retention
 
-EARLIER_STEPS_TRIED = 20
 _MAX_AGE_MS = 100 * 365 * 86_400_000
 
 
@@ -83,7 +83,13 @@ class CheckpointService(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
             agent_id=agent_id,
             branch=branch,
             step=chain[-1].step,
-            last_good_step=await self._last_good_step(chain[0]),
+            last_good_step=await last_good_step(
+                self._checkpoints,
+                current_caller().tenant_id,
+                agent_id,
+                branch,
+                chain[0].step,
+            ),
         )
 
     async def ListCheckpoints(
@@ -137,23 +143,6 @@ class CheckpointService(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
         if branch:
             check_id(branch, "branch")
         return agent.agent_id, branch or agent.canonical_branch
-
-    async def _last_good_step(self, broken: Checkpoint) -> int:
-        tenant_id = current_caller().tenant_id
-        earlier = await self._checkpoints.page(
-            tenant_id,
-            broken.agent_id,
-            broken.branch,
-            broken.step,
-            EARLIER_STEPS_TRIED,
-        )
-        for candidate in earlier:
-            chain = await self._checkpoints.chain(
-                tenant_id, broken.agent_id, broken.branch, candidate.step
-            )
-            if find_fault([link.frame for link in chain]) is None:
-                return candidate.step
-        return 0
 
 
 def _policy(message: pb.RetentionPolicy) -> Policy:

@@ -7,6 +7,7 @@ streams.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
@@ -14,14 +15,17 @@ from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from perdure_server.caller import set_caller
+from perdure_server.canonical.wire_fault import find_wire_fault
 from perdure_server.deadline import set_deadline
 from perdure_server.errors import (
     InternalFault,
     PerdureError,
     ScopeMissing,
     ShuttingDown,
+    ValueNotStorable,
 )
 from perdure_server.rpc.authentication import Authentication
 from perdure_server.rpc.scopes import OPEN_METHODS, SCOPE_OF
@@ -58,41 +62,44 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None or method in OPEN_METHODS:
             return handler
+        # Requests come as bytes and are parsed here, after the key was checked: what
+        # gRPC says of bytes that are no message names neither reason nor path.
+        parse = handler.request_deserializer
         if handler.unary_unary:
             return grpc.unary_unary_rpc_method_handler(
-                self._unary(method, handler.unary_unary),
-                request_deserializer=handler.request_deserializer,
+                self._unary(method, handler.unary_unary, parse),
                 response_serializer=handler.response_serializer,
             )
         if handler.unary_stream:
             return grpc.unary_stream_rpc_method_handler(
-                self._stream(method, handler.unary_stream),
-                request_deserializer=handler.request_deserializer,
+                self._stream(method, handler.unary_stream, parse),
                 response_serializer=handler.response_serializer,
             )
         # Reflection, the one bidirectional stream, which is not ours.
         return grpc.stream_stream_rpc_method_handler(
-            self._stream(method, handler.stream_stream),
+            self._stream(method, handler.stream_stream, None),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
 
-    def _unary(self, method: str, behavior: Any) -> Any:
+    def _unary(self, method: str, behavior: Any, parse: Any) -> Any:
         async def call(request: Any, context: Context) -> Any:
             try:
                 await self._enter(method, context, self._unary_timeout_s)
-                return await behavior(request, context)
+                return await behavior(_parsed(request, parse), context)
             except BaseException as exc:
                 await _answer(exc, method, context)
 
         return call
 
-    def _stream(self, method: str, behavior: Any) -> Any:
+    def _stream(self, method: str, behavior: Any, parse: Any) -> Any:
         async def call(request: Any, context: Context) -> None:
             try:
                 await self._enter(method, context, None)
-                async for response in behavior(request, context):
-                    await self._write(response, context)
+                asked = _parsed(request, parse)
+                async with contextlib.aclosing(behavior(asked, context)) as responses:
+                    async for response in responses:
+                        await self._write(response, context)
             except BaseException as exc:
                 await _answer(exc, method, context)
 
@@ -120,6 +127,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if scope is None or scope not in caller.scopes:
             raise ScopeMissing(f"the key lacks the scope {scope}", scope=scope)
         set_caller(caller)
+
+
+def _parsed(request: Any, parse: Any) -> Any:
+    if parse is None:
+        return request
+    try:
+        return parse(request)
+    except DecodeError as exc:
+        message_type = parse.__self__
+        what, path = find_wire_fault(request, message_type.DESCRIPTOR, "")
+        raise ValueNotStorable(what, path=path.removeprefix(".")) from exc
 
 
 async def _answer(exc: BaseException, method: str, context: Context) -> NoReturn:

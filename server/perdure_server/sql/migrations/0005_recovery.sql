@@ -1,5 +1,28 @@
 -- migrate:up
 
+-- plan_agents_1 adds agents, with the epoch that was seen, to the plan of a
+-- recovery; those already planned stay as they are. The recovery's row is the
+-- lock, so two starts of one recovery number its agents once.
+CREATE FUNCTION perdure_store.plan_agents_1(
+  p_tenant text, p_recovery uuid, p_agents text[], p_epochs bigint[])
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  v_last bigint;
+BEGIN
+  PERFORM 1 FROM perdure_store.recoveries r
+  WHERE r.tenant_id = p_tenant AND r.recovery_id = p_recovery
+  FOR NO KEY UPDATE;
+  SELECT coalesce(max(q.ordinal), -1) INTO v_last FROM perdure_store.recovery_agents q
+  WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery;
+  INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, ordinal, planned_epoch, agent_id)
+  SELECT p_tenant, p_recovery, v_last + row_number() OVER (ORDER BY n.agent_id), n.epoch, n.agent_id
+  FROM unnest(p_agents, p_epochs) AS n (agent_id, epoch)
+  WHERE NOT EXISTS (
+    SELECT FROM perdure_store.recovery_agents q
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = n.agent_id);
+END $$;
+
 -- fence_agents_1 fences the next planned agents of a recovery: each by
 -- compare-and-set on its planned epoch, to nobody's lease. Agents locked by a
 -- writer are passed over and stay planned; with p_wait, the last pass, each is
@@ -139,3 +162,4 @@ END $$;
 
 DROP FUNCTION perdure_store.take_agents_1;
 DROP FUNCTION perdure_store.fence_agents_1;
+DROP FUNCTION perdure_store.plan_agents_1;
