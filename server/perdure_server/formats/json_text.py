@@ -21,9 +21,12 @@ from perdure_server.formats.json_reader import (
 MAX_VALUES: Final = 100_000
 """Values in one text. Keeps the slowest reading below half a second."""
 
-_SHALLOW: Final = 200
-"""Depth that the recursive parser of the standard library surely has room for."""
+SHALLOW: Final = 200
+"""Depth that the recursive parser of the standard library surely has room for.
 
+Containers below it are checked, and read as null."""
+
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _LONE_SURROGATE: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
@@ -42,9 +45,10 @@ def read_json(payload: bytes, path: str) -> JsonValue:
         text = payload.decode()
     except UnicodeDecodeError as exc:
         raise ValueNotStorable("not UTF-8", path=path) from exc
-    if _depth(text, path) <= _SHALLOW and not _has_lone_surrogate(text):
+    deep = _depth(text, path) > SHALLOW
+    if not _has_lone_surrogate(text):
         try:
-            return parse_shallow(text)
+            return _parse_deep(text, _PARSER) if deep else parse_shallow(text)
         except (ValueError, RecursionError):
             pass  # read again below, slower, to name the path
     try:
@@ -67,19 +71,53 @@ def parse_shallow(text: str) -> JsonValue:
 def is_json(text: str) -> bool:
     """Say whether a text is JSON. Text beyond the bounds of `read_json` is not."""
     try:
-        if _depth(text, "") <= _SHALLOW:
-            _LENIENT_PARSER.decode(text)
+        if _depth(text, "") > SHALLOW:
+            _parse_deep(text, _LENIENT_PARSER)
         else:
-            JsonReader(text, lenient=True).read()
+            _LENIENT_PARSER.decode(text)
     except (ValueError, RecursionError, LimitExceeded, ValueNotStorable):
         return False
     return True
 
 
+def _parse_deep(text: str, parser: json.JSONDecoder) -> JsonValue:
+    """Parse a text layer by layer, so that the parser never recurses far.
+
+    Returns the first layer, with null for each container below it.
+    """
+    first, below = _layer(text)
+    value: JsonValue = parser.decode(first)
+    while below:
+        outer, deeper = _layer(below.pop())
+        parser.decode(outer)
+        below += deeper
+    return value
+
+
+def _layer(text: str) -> tuple[str, list[str]]:
+    """Return a text with null for what is deeper than SHALLOW, and those parts."""
+    kept: list[str] = []
+    below: list[str] = []
+    depth = end = start = 0
+    for token in _TOKEN.finditer(text):
+        mark = token.group()
+        if mark in "[{":
+            depth += 1
+            if depth == SHALLOW + 1:
+                start = token.start()
+        elif mark in "]}":
+            if depth == SHALLOW + 1:
+                kept.append(text[end:start])
+                end = token.end()
+                below.append(text[start:end])
+            depth -= 1
+    return "null".join([*kept, text[end:]]), below
+
+
 def _depth(text: str, path: str) -> int:
     """Return how deep a text is nested at most, without parsing it."""
     brackets = text.count("[") + text.count("{")
-    if brackets <= _SHALLOW and text.count(",") <= MAX_VALUES:
+    if brackets <= SHALLOW and text.count(",") <= MAX_VALUES:
         return brackets
     # Without what a backslash protects, every quote left is a real one.
     unescaped = text.replace("\\\\", "  ").replace('\\"', "  ")

@@ -9,6 +9,7 @@ from perdure_server.errors import LimitExceeded, PerdureError, ValueNotStorable
 from perdure_server.formats.json_reader import JsonFault, JsonNumber, JsonReader
 from perdure_server.formats.json_text import (
     MAX_VALUES,
+    SHALLOW,
     is_json,
     parse_shallow,
     read_json,
@@ -115,10 +116,10 @@ def test_nesting_of_1000_is_read_and_of_1001_is_refused(opening: str) -> None:
     closing = "]" if opening == "[" else "}"
     legal = opening * 1000 + "1" + closing * 1000
     value = read_json(legal.encode(), "p")
-    for _ in range(1000):
+    for _ in range(SHALLOW):
         assert isinstance(value, list | dict)
         value = value[0] if isinstance(value, list) else value["a"]
-    assert value == JsonNumber("1")
+    assert value is None
     assert "deeper than 1000" in refusal(f"[{legal}]").message
 
 
@@ -127,6 +128,31 @@ def test_very_deep_text_is_refused_at_once(depth: int) -> None:
     started = time.perf_counter()
     refusal("[" * depth)
     refusal("[" * depth + "]" * depth)
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("depth", [SHALLOW, SHALLOW + 1, 2 * SHALLOW + 1, 990])
+@pytest.mark.parametrize(
+    "fault", ["NaN", "tru", '{"b": 1, "b": 2}', r'"\ud83d"', "1 2", "[1}", '"\n"', ""]
+)
+def test_a_fault_at_any_depth_is_found(depth: int, fault: str) -> None:
+    legal = '{"a": "]\\"[{", "b": [[], {}], "c": ' * depth + "1" + "}" * depth
+    assert read_json(legal.encode(), "p")
+    assert isinstance(refusal(legal.replace("1", fault)), ValueNotStorable)
+
+
+def test_a_large_batch_of_deep_text_is_read_in_seconds() -> None:
+    payload = b"[" * 300 + b"]" * 300 + b",1" * 1200
+    started = time.perf_counter()
+    for _ in range(1000):
+        read_json(b"[" + payload + b"]", "p")
+    assert time.perf_counter() - started < 5
+
+
+def test_text_that_is_cut_off_in_a_string_is_refused_at_once() -> None:
+    started = time.perf_counter()
+    refusal("[" * 300 + "]" * 300 + ',"' + '\\"' * 1_000_000)
+    refusal("[" * 300 + '"' + '\\"' * 1_000_000 + "]" * 300)
     assert time.perf_counter() - started < 2
 
 

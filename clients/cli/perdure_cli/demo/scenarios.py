@@ -79,7 +79,6 @@ def _change_train(talk: Dialogue, booking: Booking) -> None:
     old = booking.train
     talk.user(
         "Can I take a later train that day?",
-        "My meeting moved. Is there anything later?",
         f"I will not make the {old.departs}. What else is there?",
     )
     later = [
