@@ -26,6 +26,9 @@ def main() -> int:
 
 
 def _serve(config: Config) -> int:
+    # pg_ctl is launched while gRPC runs, by exec and not as a fork that goes on: its
+    # fork handlers have nothing to do, and say so on stderr.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     # Commands that need no server start faster without gRPC.
     from perdure_server.app import serve  # noqa: PLC0415
 
