@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 import asyncpg
 
@@ -16,6 +16,9 @@ from perdure_server.store.fence import Fence
 from perdure_server.store.queries import load_queries
 
 _SQL = load_queries("messages")
+
+_FIRST_TIME = datetime.min.replace(microsecond=1, tzinfo=UTC)
+_LAST_TIME = datetime.max.replace(microsecond=999_998, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,7 @@ def message_arrays(messages: Sequence[NewMessage]) -> list[list[object]]:
         [message.digest for message in messages],
         [projection.role for projection in shown],
         [message.body for message in messages],
-        [projection.create_time for projection in shown],
+        [_finite(projection.create_time) for projection in shown],
         [projection.content for projection in shown],
         [projection.tool_call_id for projection in shown],
         [projection.tool_name for projection in shown],
@@ -252,6 +255,13 @@ def appended_or_raise(append: Append, rows: Sequence[asyncpg.Record]) -> Appende
         message_count=rows[0]["message_count"],
         generation=rows[0]["generation"],
     )
+
+
+def _finite(time: datetime | None) -> datetime | None:
+    # asyncpg writes the first and the last datetime as an infinity.
+    if time is None:
+        return None
+    return min(max(time, _FIRST_TIME), _LAST_TIME)
 
 
 def _stored(row: asyncpg.Record) -> StoredMessage:
