@@ -124,11 +124,11 @@ cdef class _Reader:
         """Check the bounds of a container before anything of it is built."""
         if self.depth >= _MAX_DEPTH:
             self.refuse("TOO_DEEP", at)
-        if least_bytes > self.end - self.position:
-            self.refuse("TRUNCATED", at)
         self.items += items
         if self.items > _MAX_ITEMS:
             self.refuse("TOO_MANY_ITEMS", at)
+        if least_bytes > self.end - self.position:
+            self.refuse("TRUNCATED", at)
         self.depth += 1
         return 0
 

@@ -215,7 +215,8 @@ cdef class _Writer:
         here.in_key = step is not NULL and step.in_key
         here.key = NULL
         for here.index in range(count):
-            self.put_value(<object>PyTuple_GET_ITEM(values, here.index), &here, depth + 1)
+            item = <object>PyTuple_GET_ITEM(values, here.index)
+            self.put_value(item, &here, depth + 1)
         store_big(self.data + length_at, self.used - length_at - 5, 4)
         return 0
 

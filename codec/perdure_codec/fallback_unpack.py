@@ -120,7 +120,7 @@ class _Reader:
             form = _NUMBERS[tag]
             return form.unpack(self._take(at, form.size))[0]
         if tag == 0xCA:
-            return widen(self._take(at, 4)[::-1])[0]
+            return widen(bytes(self._take(at, 4))[::-1])[0]
         return self._sized(at, tag)
 
     def _sized(self, at: int, tag: int) -> object:
@@ -202,11 +202,11 @@ class _Reader:
         """Check the bounds of a container before anything of it is read."""
         if len(self.levels) >= MAX_DEPTH:
             raise DecodeError("TOO_DEEP", at)
-        if least_bytes > self.end - self.position:
-            raise DecodeError("TRUNCATED", at)
         self.items += items
         if self.items > MAX_ITEMS:
             raise DecodeError("TOO_MANY_ITEMS", at)
+        if least_bytes > self.end - self.position:
+            raise DecodeError("TRUNCATED", at)
 
     def _close(self, level: _Level) -> object:
         if level.is_map:
