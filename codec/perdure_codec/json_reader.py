@@ -30,8 +30,9 @@ def number(text: str) -> int | float:
     """
     if text == "-0":
         return -0.0
-    if text.lstrip("-").isdigit():
-        if len(text) > MAX_JSON_INTEGER_DIGITS:
+    digits = text.removeprefix("-")
+    if digits.isdigit():
+        if len(digits) > MAX_JSON_INTEGER_DIGITS:
             raise ValueError(REASON_INTEGER)
         return int(text)
     value = float(text)

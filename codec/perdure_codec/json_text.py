@@ -21,7 +21,7 @@ from perdure_codec.json_reader import number
 from perdure_codec.limits import MAX_JSON_INTEGER_DIGITS
 from perdure_codec.path import Segment, render
 
-_INTEGER_BITS = int(MAX_JSON_INTEGER_DIGITS * math.log2(10))
+_FIRST_TOO_LONG = 10**MAX_JSON_INTEGER_DIGITS
 
 
 def from_json(text: str | bytes) -> bytes:
@@ -145,7 +145,7 @@ class _Writer:
         elif isinstance(value, bool):
             self.pieces.append("true" if value else "false")
         elif isinstance(value, int):
-            if value.bit_length() > _INTEGER_BITS:
+            if not -_FIRST_TOO_LONG < value < _FIRST_TOO_LONG:
                 raise self._fault(json_reader.REASON_INTEGER)
             self.pieces.append(repr(value))
         elif isinstance(value, float):

@@ -256,7 +256,6 @@ def outcome(unpack, raw: bytes) -> tuple[str, object]:
     try:
         return "value", repr(unpack(raw))
     except DecodeError as exc:
-        assert exc.code in RAW_CODES
         return exc.code, exc.offset
 
 
@@ -281,7 +280,9 @@ def test_mutated_bytes_get_the_same_answer_from_both_backends():
         if source.random() < 0.2:
             del mutant[source.randrange(len(mutant)) :]
         state = bytes(mutant)
-        assert outcome(_codec.unpack, state) == outcome(fallback.unpack, state)
+        answer = outcome(_codec.unpack, state)
+        assert answer == outcome(fallback.unpack, state)
+        assert answer[0] in {"value", *RAW_CODES}
 
 
 def test_random_bytes_get_the_same_answer_from_both_backends():
