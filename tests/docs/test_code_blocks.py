@@ -52,12 +52,11 @@ def _start(agent: perdure.Agent) -> None:
 
 async def _abandon_an_agent(server) -> None:
     """Leave one agent with a checkpoint under a lease that is over."""
-    client = perdure.connect(server.address, key=server.key, lease_ttl_s=1.0)
-    async with client, client.agents.acquire("order-814", framework="own") as agent:
+    async with perdure.connect(server.address, key=server.key) as client:
+        agent = await client.agents.acquire("order-814", framework="own")
         async with agent.step() as step:
             step.append({"role": "assistant", "content": "It has shipped."})
             step.checkpoint({"done": True})
-        await client.leases.revoke()
 
 
 @pytest.mark.parametrize(

@@ -45,14 +45,15 @@ async def _agent_faults(
     client: perdure.AsyncClient, agent_id: str, ledger: Ledger
 ) -> list[str]:
     found: list[str] = []
-    checkpoint = await client.checkpoints.get(agent_id)
+    stored_state = await client.checkpoints.get(agent_id)
+    checkpoint, state = stored_state.checkpoint, stored_state.state
     acknowledged = ledger.steps[agent_id]
     # One step more may have been stored without its answer arriving.
     if checkpoint.step not in (acknowledged, acknowledged + 1):
         found.append(
             f"{agent_id}: step {acknowledged} acknowledged, head {checkpoint.step}"
         )
-    if checkpoint.state["step"] != checkpoint.step:
+    if state["step"] != checkpoint.step:
         found.append(f"{agent_id}: the state of step {checkpoint.step} is another's")
     stored = [message.message_id async for message in client.history.read(agent_id)]
     due = ledger.messages[agent_id]

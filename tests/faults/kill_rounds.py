@@ -116,10 +116,11 @@ def main() -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns) as report:
         try:
-            print(asyncio.run(run_rounds(options.rounds, options.seed, report)))
-        except* BrokenPromiseError as broken:
-            print(f"broken: {broken.exceptions[0]}", file=sys.stderr)
+            summary = asyncio.run(run_rounds(options.rounds, options.seed, report))
+        except BrokenPromiseError as broken:
+            print(f"broken: {broken}", file=sys.stderr)
             return 1
+    print(summary)
     return 0
 
 

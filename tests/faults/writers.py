@@ -35,7 +35,7 @@ async def append_for_ever(
         placed = await client.history.append(
             CONVERSATION, [payload], message_ids=[message_id]
         )
-        ledger.appended[message_id] = placed[0].seq
+        ledger.appended[message_id] = placed.messages[0].seq
         number += 1
 
 
@@ -45,7 +45,7 @@ async def step_for_ever(
     """Commit one step after the other: a message and a checkpoint."""
     written = ledger.messages.setdefault(agent.agent_id, [])
     while not stop.is_set():
-        number = agent.step_count + 1
+        number = agent.last_step + 1
         message_id = f"{agent.agent_id}-{number:06d}"
         async with agent.step() as step:
             step.append(

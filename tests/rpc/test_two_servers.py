@@ -37,7 +37,7 @@ async def test_64_appenders_through_two_servers_leave_a_dense_sequence(
                 [{"role": "user", "content": message_id}],
                 message_ids=[message_id],
             )
-            acknowledged[message_id] = placed[0].seq
+            acknowledged[message_id] = placed.messages[0].seq
 
     first, second = two_servers
     async with (
