@@ -20,16 +20,17 @@ async def fence(operator: perdure.AsyncClient, name: str) -> None:
 async def test_a_stale_write_is_refused_and_ends_the_block(
     client: perdure.AsyncClient, connect: Connect, name: str
 ) -> None:
-    worker = connect()
-    with pytest.raises(perdure.Fenced) as caught:
-        async with worker.agents.acquire(name) as agent:
+
+    async def work() -> None:
+        async with connect().agents.acquire(name) as agent:
             await write_step(agent, said("mine"), state=1)
             await fence(client, name)
             await write_step(agent, said("not mine"), state=2)
 
+    with pytest.raises(perdure.Fenced) as caught:
+        await work()
     assert caught.value.reason == "STALE_FENCE"
     assert not caught.value.committed
-    assert agent.fenced
     assert await client.history.load(name) == [said("mine")]
     assert (await client.checkpoints.get(name)).state == 1
 
@@ -38,15 +39,16 @@ async def test_the_renewal_finds_the_stale_fence_and_cancels_the_block(
     client: perdure.AsyncClient, connect: Connect, name: str
 ) -> None:
     worker = connect(lease_ttl_s=1.0)
-    reached_the_end = False
-    with pytest.raises(perdure.Fenced) as caught:
+
+    async def work() -> None:
         async with asyncio.timeout(20), worker.agents.acquire(name):
             await fence(client, name)
             await asyncio.sleep(60)
-            reached_the_end = True
+            raise AssertionError("the block was not cancelled")
 
+    with pytest.raises(perdure.Fenced) as caught:
+        await work()
     assert caught.value.metadata["agent_id"] == name
-    assert not reached_the_end
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
@@ -64,12 +66,14 @@ async def test_a_stale_write_in_a_child_task_cancels_the_block(
         except perdure.Fenced as error:
             results.append(error)
 
-    with pytest.raises(perdure.Fenced):
-        async with worker.agents.acquire(name) as agent:
+    async def work() -> None:
+        async with worker.agents.acquire(name) as agent, asyncio.TaskGroup() as group:
             await fence(client, name)
-            running = asyncio.create_task(tool(agent))
+            group.create_task(tool(agent))
             await asyncio.sleep(60)
-    await running
+
+    with pytest.raises(perdure.Fenced):
+        await asyncio.wait_for(work(), 20)
     assert len(results) == 1
 
 
@@ -130,13 +134,17 @@ async def test_an_ended_lease_fences_its_agents_and_a_new_one_is_made(
 
     worker = connect(lease_ttl_s=1.0)
     first = worker.leases.lease_id
-    with pytest.raises(perdure.Fenced) as caught:
+
+    async def work() -> None:
         async with asyncio.timeout(20), worker.agents.acquire(name):
             await client._channel.call(
                 lambda stubs: stubs.agents.ReleaseAgents,
                 ReleaseAgentsRequest(revoke_lease_id=first),
             )
             await asyncio.sleep(60)
+
+    with pytest.raises(perdure.Fenced) as caught:
+        await work()
     assert caught.value.reason == "LEASE_REVOKED"
 
     async with worker.agents.acquire(name) as agent:

@@ -9,7 +9,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -18,6 +18,9 @@ from perdure.errors import Fenced, PerdureError, Unavailable
 from perdure.renewal import Renewal
 from perdure.v1.agent_pb2 import Fence, LeaseSpec
 from perdure.v1.agent_service_pb2 import ReleaseAgentsRequest
+
+REVOKE_TIMEOUT_S: Final = 2.0
+"""A lease that cannot be ended in this time ends by itself after its ttl."""
 
 _log = logging.getLogger("perdure")
 
@@ -135,7 +138,11 @@ class Leases:
         request = ReleaseAgentsRequest(revoke_lease_id=self.lease_id)
         self.lease_id = str(uuid.uuid4())
         try:
-            await self._channel.call(lambda stubs: stubs.agents.ReleaseAgents, request)
+            await self._channel.call(
+                lambda stubs: stubs.agents.ReleaseAgents,
+                request,
+                timeout_s=min(REVOKE_TIMEOUT_S, self._channel.timeout_s),
+            )
         finally:
             await asyncio.to_thread(renewal.join)
 
