@@ -51,6 +51,7 @@ from perdure_server.store.checkpoints import Checkpoints
 from perdure_server.store.commits import Commits
 from perdure_server.store.conversations import Conversations
 from perdure_server.store.database import Database
+from perdure_server.store.hints import Hints
 from perdure_server.store.keys import Keys
 from perdure_server.store.messages import Messages
 from perdure_server.store.preflight import check_database, prepare_database
@@ -95,7 +96,8 @@ async def serve(config: Config) -> int:
         )
         stack.push_async_callback(database.close)
         lifecycle = Lifecycle()
-        server, health = _build(config, database, lifecycle)
+        hints = Hints(None if config.pooler else dsn)
+        server, health = _build(config, database, hints, lifecycle)
         port = server.add_insecure_port(str(config.listen))
         if port == 0:
             raise StartupError(f"cannot listen on {config.listen}")
@@ -105,6 +107,7 @@ async def serve(config: Config) -> int:
         )
         stopping = _on_signals()
         await server.start()
+        await stack.enter_async_context(_running(hints.run()))
         await stack.enter_async_context(_sweeping(database))
         await health.set("", health_pb2.HealthCheckResponse.SERVING)
         if config.port_file is not None:
@@ -113,6 +116,7 @@ async def serve(config: Config) -> int:
         await stopping.wait()
         await health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         lifecycle.stop()
+        hints.wake_all()
         await server.stop(config.shutdown_grace_s)
     return 0
 
@@ -133,7 +137,7 @@ async def _open_postgres(
 
 
 def _build(
-    config: Config, database: Database, lifecycle: Lifecycle
+    config: Config, database: Database, hints: Hints, lifecycle: Lifecycle
 ) -> tuple[grpc.aio.Server, health_aio.HealthServicer]:
     keys = Keys(database)
     messages = Messages(database)
@@ -158,7 +162,7 @@ def _build(
     )
     history_service_pb2_grpc.add_HistoryServiceServicer_to_server(
         HistoryService(
-            Conversations(database), messages, AppendQueue(messages), lifecycle
+            Conversations(database), messages, AppendQueue(messages), hints, lifecycle
         ),
         server,
     )
@@ -169,7 +173,7 @@ def _build(
         CheckpointService(checkpoints, Retention(database), agents), server
     )
     commit_service_pb2_grpc.add_CommitServiceServicer_to_server(
-        CommitService(Commits(database)), server
+        CommitService(Commits(database), hints), server
     )
     recovery_service_pb2_grpc.add_RecoveryServiceServicer_to_server(
         RecoveryService(

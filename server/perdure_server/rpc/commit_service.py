@@ -12,6 +12,7 @@ from perdure_server.rpc.interceptor import Context
 from perdure_server.rpc.new_messages import read_new_messages
 from perdure_server.store.checkpoints import Receipt
 from perdure_server.store.commits import Commits, Operation, RefusedOperation
+from perdure_server.store.hints import Hints
 from perdure_server.store.messages import Append, Appended
 
 MAX_OPERATIONS = 100
@@ -21,8 +22,9 @@ MAX_COMMIT_BYTES = 3_670_016
 class CommitService(commit_service_pb2_grpc.CommitServiceServicer):
     """Serves commits."""
 
-    def __init__(self, commits: Commits) -> None:
+    def __init__(self, commits: Commits, hints: Hints) -> None:
         self._commits = commits
+        self._hints = hints
 
     async def Commit(
         self, request: pb.CommitRequest, context: Context
@@ -50,6 +52,13 @@ class CommitService(commit_service_pb2_grpc.CommitServiceServicer):
             )
         except RefusedOperation as refused:
             raise _located(request, refused) from refused
+        for operation in operations:
+            if isinstance(operation, Append):
+                # The agent's own conversation has its id unless it chose another; a
+                # follower of that one finds the messages at its next poll.
+                self._hints.tell(
+                    operation.tenant_id, operation.conversation_id or fence.agent_id
+                )
         return pb.CommitResponse(results=[_result(result) for result in results])
 
 

@@ -27,6 +27,7 @@ from perdure_server.store.conversations import (
     Conversations,
     NewConversation,
 )
+from perdure_server.store.hints import Hints
 from perdure_server.store.messages import Append, Appended, Messages
 
 
@@ -38,11 +39,13 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
         conversations: Conversations,
         messages: Messages,
         queue: AppendQueue,
+        hints: Hints,
         lifecycle: Lifecycle,
     ) -> None:
         self._conversations = conversations
         self._messages = messages
         self._queue = queue
+        self._hints = hints
         self._lifecycle = lifecycle
 
     async def CreateConversation(
@@ -109,6 +112,7 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
             stored = await self._queue.append(append)
         else:
             stored = await self._messages.append(append)
+        self._hints.tell(append.tenant_id, append.conversation_id)
         return append_response(stored)
 
     async def ReadMessages(
@@ -116,7 +120,11 @@ class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):
     ) -> AsyncIterator[pb.ReadMessagesResponse]:
         """Stream messages."""
         stream = MessageStream(
-            self._conversations, self._messages, self._lifecycle, request
+            self._conversations,
+            self._messages,
+            self._hints,
+            self._lifecycle,
+            request,
         )
         async for response in stream.responses():
             yield response

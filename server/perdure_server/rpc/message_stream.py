@@ -1,10 +1,13 @@
 """One ReadMessages call: bounded pages until the end, or on and on.
 
-Between two pages no database connection is held. Following polls the conversation
-every second: seq is given under the row lock that is held to commit, so whatever is
-visible is a gapless prefix.
+Between two pages no database connection is held. Following looks at the conversation
+after each hint and every second: seq is given under the row lock that is held to
+commit, so whatever is visible is a gapless prefix.
 """
 
+import asyncio
+import contextlib
+import time
 from collections.abc import AsyncIterator
 
 from perdure.v1 import history_service_pb2 as pb
@@ -21,13 +24,14 @@ from perdure_server.lifecycle import Lifecycle
 from perdure_server.rpc.checks import check_count, check_id
 from perdure_server.rpc.timestamps import to_timestamp
 from perdure_server.store.conversations import Conversation, Conversations
+from perdure_server.store.hints import Hints
 from perdure_server.store.messages import Messages, StoredMessage
 from perdure_server.token import TokenError, open_token, seal
 
 PAGE_ROWS = 500
 PAGE_BYTES = 256 * 1024
 MAX_RESPONSE_BYTES = 4 * 1024 * 1024 - 64 * 1024
-POLL_INTERVAL_S = 0.25
+POLL_INTERVAL_S = 1.0
 HEARTBEAT_INTERVAL_S = 10.0
 _FRAMING_BYTES = 8  # tag and length of one message in its batch
 _TOKEN_KIND = "messages"
@@ -40,11 +44,13 @@ class MessageStream:
         self,
         conversations: Conversations,
         messages: Messages,
+        hints: Hints,
         lifecycle: Lifecycle,
         request: pb.ReadMessagesRequest,
     ) -> None:
         self._conversations = conversations
         self._messages = messages
+        self._hints = hints
         self._lifecycle = lifecycle
         self._request = request
         self._caller = current_caller()
@@ -57,12 +63,20 @@ class MessageStream:
 
     async def responses(self) -> AsyncIterator[pb.ReadMessagesResponse]:
         """Yield batches, then the end."""
+        # Hints count from before the first look, so that none falls between.
+        with self._hints.following(self._caller.tenant_id, self._id) as hint:
+            async for response in self._responses(hint):
+                yield response
+
+    async def _responses(
+        self, hint: asyncio.Event
+    ) -> AsyncIterator[pb.ReadMessagesResponse]:
         conversation = await self._begin()
-        idle_s = 0.0
+        heard = time.monotonic()
         while True:
             batch = await self._page(conversation.message_count)
             if batch:
-                idle_s = 0.0
+                heard = time.monotonic()
                 yield self._batch(batch, conversation.message_count)
             if self._is_complete(batch):
                 yield self._end(pb.STREAM_END_REASON_COMPLETE)
@@ -72,10 +86,9 @@ class MessageStream:
                 return
             if batch:
                 continue
-            await self._lifecycle.wait(POLL_INTERVAL_S)
-            idle_s += POLL_INTERVAL_S
-            if idle_s >= HEARTBEAT_INTERVAL_S:
-                idle_s = 0.0
+            await _wait(hint)
+            if time.monotonic() - heard >= HEARTBEAT_INTERVAL_S - POLL_INTERVAL_S:
+                heard = time.monotonic()
                 yield self._batch([], conversation.message_count)
             conversation = await self._look()
 
@@ -194,6 +207,13 @@ class MessageStream:
     def _token(self) -> str:
         fields: list[object] = [self._id, self._generation, self._next, self._sent]
         return seal(self._caller.token_key, _TOKEN_KIND, fields)
+
+
+async def _wait(hint: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(POLL_INTERVAL_S):
+            await hint.wait()
+    hint.clear()
 
 
 def stored_message(

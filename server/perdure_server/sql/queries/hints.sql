@@ -1,0 +1,5 @@
+-- Hints between servers; alone in its transaction, on a connection of its own.
+
+-- name: notify
+-- $1 channel, $2 payload
+SELECT pg_notify($1::text, $2::text)
