@@ -54,6 +54,16 @@ async def test_a_commit_whose_reply_was_lost_is_no_conflict_and_no_duplicate(
     assert steps == [3, 2, 1]
 
 
+async def test_several_channels_are_several_connections(
+    connect: Connect, proxy: Proxy, name: str
+) -> None:
+    async with connect(proxy.address, channels=3) as client:
+        for n in range(6):
+            await client.history.append(name, [said(str(n))])
+
+    assert proxy.accepted == 3
+
+
 async def test_an_append_whose_reply_was_lost_keeps_its_seqs(
     client: perdure.AsyncClient, connect: Connect, proxy: Proxy, name: str
 ) -> None:

@@ -89,6 +89,11 @@ def test_one_message_is_not_mistaken_for_a_batch() -> None:
         serialize_all({"role": "user"})  # type: ignore[arg-type]
 
 
+def test_an_object_of_a_library_is_refused_saying_what_to_pass() -> None:
+    with pytest.raises(Invalid, match="pass a dict"):
+        native_message(object())  # type: ignore[arg-type]
+
+
 def test_a_message_above_the_limit_is_refused_before_it_is_sent() -> None:
     with pytest.raises(Invalid) as caught:
         serialize({"content": "x" * (3 * 1024 * 1024)})

@@ -1,6 +1,7 @@
 """A fleet comes back through the client, on a real server."""
 
 import asyncio
+import random
 from contextlib import aclosing
 from typing import Any
 
@@ -8,7 +9,6 @@ import pytest
 
 import perdure
 from perdure.restore import BrokenAgent
-from perdure.v1.agent_pb2 import LEASE_STATE_LIVE
 from tests.client.conftest import Connect, write_step
 from tests.support.proxy import Proxy
 from tests.support.server import ServerProcess
@@ -23,9 +23,10 @@ def said(text: str) -> dict[str, str]:
 
 
 async def leave_fleet(
-    connect: Connect, name: str, count: int, *, pad: str = ""
+    connect: Connect, name: str, count: int, *, pad_bytes: int = 0
 ) -> list[str]:
     """Make agents with two steps each, and leave them lost."""
+    pad = random.Random(1).randbytes(pad_bytes)
     async with connect(labels={"node": name}) as worker:
         ids = [f"{name}-{n:03}" for n in range(count)]
         for each in ids:
@@ -48,7 +49,7 @@ async def test_a_lost_fleet_comes_back_where_it_stood(
 
     assert sorted(back) == ids
     for each, agent in back.items():
-        assert agent.state == {"n": 2, "id": each, "pad": ""}
+        assert agent.state == {"n": 2, "id": each, "pad": b""}
         assert agent.last_step == 2
         assert not agent.rebuilt
     assert [m.payload for m in back[ids[7]].new_messages] == [user("are you there?")]
@@ -88,6 +89,25 @@ async def test_an_orchestrated_recovery_is_watched_until_all_have_resumed(
     with pytest.raises(perdure.Fenced):
         await write_step(old[0], said("late"), state=9)
     assert await client.history.load(ids[0]) == [said("1"), said("2")]
+
+
+async def test_a_subtree_comes_back_together(
+    client: perdure.AsyncClient, connect: Connect, name: str
+) -> None:
+    child_id = f"{name}-child"
+    async with connect() as worker:
+        await worker.agents.acquire(name, agent_slug=name)
+        child = await worker.agents.acquire(child_id, parent_agent_id=name)
+        await write_step(child, state="child")
+
+    back = [agent async for agent in client.agents.restore(agent_slug=name)]
+
+    assert [agent.agent_id for agent in back] == [name, child_id]
+    parent = back[0]
+    async with parent, parent.step() as step:
+        step.checkpoint("parent")
+        step.checkpoint("child, again", agent=parent.sub_agents[child_id])
+    assert (await client.checkpoints.get(child_id)).state == "child, again"
 
 
 async def test_at_most_bounds_what_a_worker_takes(
@@ -184,28 +204,26 @@ async def test_a_broken_agent_goes_to_the_callback_when_there_is_one(
     assert broken[0].last_good_step == 0
 
 
+@pytest.mark.parametrize("pad_bytes", [0, 200_000])
 async def test_what_was_not_taken_from_a_restore_is_free_again(
-    client: perdure.AsyncClient, connect: Connect, name: str
+    client: perdure.AsyncClient, connect: Connect, name: str, pad_bytes: int
 ) -> None:
-    ids = await leave_fleet(connect, name, 20)
+    ids = await leave_fleet(connect, name, 20, pad_bytes=pad_bytes)
+    worker = connect()
 
-    restore = client.agents.restore(framework=name, at_most=20)
-    async with aclosing(restore.__aiter__()) as agents:  # type: ignore[type-var]
+    async with aclosing(aiter(worker.agents.restore(framework=name))) as agents:
         async for agent in agents:
-            kept = agent.agent_id
+            kept = agent
             break
+        await asyncio.sleep(0.5)
 
-    async with asyncio.timeout(20):
-        while True:
-            listed = client.agents.list(ids=ids)
-            live = [
-                each.agent_id
-                async for each in listed
-                if each.lease_state == LEASE_STATE_LIVE
-            ]
-            if live == [kept]:
-                break
-            await asyncio.sleep(0.1)
+    received = {fence.agent_id for fence in worker.leases._fences()}
+    assert received == {kept.agent_id}
+    live = [each.agent_id async for each in client.agents.list(ids=ids, lease="live")]
+    assert kept.agent_id in live
+    free = [each.agent_id async for each in client.agents.list(ids=ids, lease="free")]
+    assert len(free) >= 4 if pad_bytes else len(free) == 19
+    await kept.release()
 
 
 async def test_many_unread_messages_are_filled_up_by_reading(
@@ -226,8 +244,7 @@ async def test_cut_connections_neither_lose_nor_repeat_an_agent(
     client: perdure.AsyncClient, connect: Connect, server: ServerProcess, name: str
 ) -> None:
     # R53: the stream is resumed after what arrived.
-    pad = "".join(chr(33 + (n * n) % 90) for n in range(30_000))
-    ids = await leave_fleet(connect, name, 60, pad=pad)
+    ids = await leave_fleet(connect, name, 60, pad_bytes=60_000)
     got: list[str] = []
     async with Proxy(server.address) as proxy:
         worker = connect(proxy.address)

@@ -190,14 +190,16 @@ class Agent:
         Harmless when done again. When the server cannot be reached, the background
         renewal tries again.
         """
+        held = not self._released and self._error is None
+        self._leave()
+        if held:
+            await self._leases.give_back(self._fence)
+
+    def _leave(self) -> None:
         self._leases.drop(self)
-        for sub_agent in self.sub_agents.values():
-            self._leases.drop(sub_agent)
-            sub_agent._released = True
-        if self._released or self._error is not None:
-            return
         self._released = True
-        await self._leases.give_back(self._fence)
+        for sub_agent in self.sub_agents.values():
+            sub_agent._leave()
 
     async def __aenter__(self) -> Self:
         """Bind the agent to this task: it is cancelled when the agent is fenced."""

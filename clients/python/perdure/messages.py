@@ -72,6 +72,11 @@ def native_message(
         payload = dump_json(payload, "payload")
     elif isinstance(payload, str):
         payload = _encode_text(payload, "payload")
+    elif not isinstance(payload, bytes):
+        kind = type(payload).__name__
+        raise _not_storable(
+            "payload", f"a {kind} is no payload; pass a dict, its JSON text or bytes"
+        )
     message = Message(
         message_id=message_id if message_id is not None else new_message_id(),
         native=message_pb2.NativePayload(

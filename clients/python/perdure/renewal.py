@@ -60,6 +60,9 @@ class Renewal:
         self._on_stale = on_stale
         self._on_lost = on_lost
         self._give_back: list[Fence] = []
+        self._channel = grpc.insecure_channel(
+            credentials.target, channel_options(credentials.target)
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="perdure-lease", daemon=True
@@ -70,8 +73,9 @@ class Renewal:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ask the thread to end; it does so within one call's deadline."""
+        """Ask the thread to end; a renewal that is under way is cancelled."""
         self._stop.set()
+        self._channel.close()
 
     def join(self) -> None:
         """Wait for the end of the thread."""
@@ -82,29 +86,32 @@ class Renewal:
         self._give_back.append(fence)
 
     def _run(self) -> None:
-        channel = grpc.insecure_channel(
-            self._credentials.target, channel_options(self._credentials.target)
+        stub = AgentServiceStub(self._channel)
+        wait_s = self._interval_s
+        while not self._stop.wait(wait_s):
+            try:
+                self._renew(stub)
+                self._release(stub)
+                wait_s = self._interval_s
+            except (grpc.RpcError, ValueError) as error:
+                if self._stop.is_set() or isinstance(error, ValueError):
+                    return  # the channel was closed
+                if self._fails(cast(FailedCall, error)):
+                    return
+                wait_s = min(1.0, self._interval_s / 3)
+
+    def _fails(self, failed: FailedCall) -> bool:
+        """Take note of a renewal that failed; return whether the lease is over."""
+        error = read_failure(failed, self._credentials.target).error
+        if self._is_over(error):
+            self._on_lost(error)
+            return True
+        _log.warning(
+            "lease %s could not be renewed (%s); trying again",
+            self.lease_id,
+            error.reason,
         )
-        with channel:
-            stub = AgentServiceStub(channel)
-            wait_s = self._interval_s
-            while not self._stop.wait(wait_s):
-                try:
-                    self._renew(stub)
-                    self._release(stub)
-                    wait_s = self._interval_s
-                except grpc.RpcError as error:
-                    failed = cast(FailedCall, error)
-                    failure = read_failure(failed, self._credentials.target)
-                    if self._is_over(failure.error):
-                        self._on_lost(failure.error)
-                        return
-                    _log.warning(
-                        "lease %s could not be renewed (%s); trying again",
-                        self.lease_id,
-                        failure.error.reason,
-                    )
-                    wait_s = min(1.0, self._interval_s / 3)
+        return False
 
     def _is_over(self, error: PerdureError) -> bool:
         # Not found without agents: the first acquire has not arrived yet.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -111,7 +111,7 @@ class Restore:
         self._seen: set[tuple[str, int, str]] = set()
         self._queue: asyncio.Queue[list[Agent] | None] = asyncio.Queue(PREFETCH_BATCHES)
 
-    def __aiter__(self) -> AsyncIterator[Agent]:
+    def __aiter__(self) -> AsyncGenerator[Agent, None]:
         """Begin the stream."""
         return self._run()
 
@@ -152,22 +152,28 @@ class Restore:
             return request
 
         try:
-            events = resume_stream(
-                self._channel,
-                lambda stubs: stubs.recoveries.RestoreAgents,
-                make_request,
-                token_of=lambda event: event.batch.resume_token,
-                end_of=_end_of,
-            )
-            async with aclosing(events):
-                async for event in events:
-                    if event.HasField("end"):
-                        self._manifest.check(event.end)
-                    elif event.batch.agents:
-                        await self._take(list(event.batch.agents))
-        finally:
-            # Never blocks for ever: without a reader this task is cancelled.
+            await self._read(make_request)
+        except asyncio.CancelledError:
+            raise  # nobody reads the queue any more
+        except BaseException:
             await self._queue.put(None)
+            raise
+        await self._queue.put(None)
+
+    async def _read(self, make_request: Callable[[str], RestoreAgentsRequest]) -> None:
+        events = resume_stream(
+            self._channel,
+            lambda stubs: stubs.recoveries.RestoreAgents,
+            make_request,
+            token_of=lambda event: event.batch.resume_token,
+            end_of=_end_of,
+        )
+        async with aclosing(events):
+            async for event in events:
+                if event.HasField("end"):
+                    self._manifest.check(event.end)
+                elif event.batch.agents:
+                    await self._take(list(event.batch.agents))
 
     async def _take(self, batch: list[RestoredAgent]) -> None:
         fresh = []
@@ -190,6 +196,7 @@ class Restore:
                 continue
             standing = await self._standing_of(restored, state)
             agents.append(Agent(self._channel, self._leases, standing))
+        _join_subtrees(agents)
         if agents:
             try:
                 await self._queue.put(agents)
@@ -291,6 +298,15 @@ class Restore:
             with suppress(Fenced):
                 await agent.release()
         agents.clear()
+
+
+def _join_subtrees(agents: list[Agent]) -> None:
+    """Tell parents of their children: a subtree is claimed and sent together."""
+    by_id = {agent.agent_id: agent for agent in agents}
+    for agent in agents:
+        parent = by_id.get(agent.record.parent_agent_id)
+        if parent is not None and parent.fence.claim_id == agent.fence.claim_id:
+            parent.sub_agents[agent.agent_id] = agent
 
 
 def _decode_all(batch: list[RestoredAgent]) -> list[Any]:
