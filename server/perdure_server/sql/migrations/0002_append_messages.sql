@@ -25,7 +25,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   c perdure_store.conversations%ROWTYPE;
   a perdure_store.agents%ROWTYPE;
-  v_known bigint;
+  v_known text[];
   v_first bigint;
 BEGIN
   IF p_agent IS NOT NULL THEN
@@ -75,16 +75,22 @@ BEGIN
     outcome := 'fence_required'; RETURN NEXT; RETURN;
   END IF;
 
-  SELECT count(*) INTO v_known
+  -- LATERAL with LIMIT here and below: one probe of the index for each id, whatever
+  -- the planner believes of a conversation's length.
+  SELECT coalesce(array_agg(m.message_id), '{}') INTO v_known
   FROM unnest(p_message_ids) AS i (message_id)
-  JOIN perdure_store.messages m
-    ON m.tenant_id = p_tenant AND m.conversation_id = p_conversation AND m.message_id = i.message_id;
+  CROSS JOIN LATERAL (
+    SELECT x.message_id FROM perdure_store.messages x
+    WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.message_id = i.message_id
+    LIMIT 1) m;
 
-  IF v_known > 0 THEN
+  IF cardinality(v_known) > 0 THEN
     SELECT m.message_id, m.seq, m.digest INTO message_id, seq, stored_digest
     FROM unnest(p_message_ids, p_digests) AS i (message_id, digest)
-    JOIN perdure_store.messages m
-      ON m.tenant_id = p_tenant AND m.conversation_id = p_conversation AND m.message_id = i.message_id
+    CROSS JOIN LATERAL (
+      SELECT x.message_id, x.seq, x.digest FROM perdure_store.messages x
+      WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.message_id = i.message_id
+      LIMIT 1) m
     WHERE m.digest <> i.digest
     ORDER BY m.seq LIMIT 1;
     IF FOUND THEN
@@ -92,7 +98,7 @@ BEGIN
     END IF;
   END IF;
 
-  IF v_known < cardinality(p_message_ids) THEN
+  IF cardinality(v_known) < cardinality(p_message_ids) THEN
     IF p_expected_seq <> c.message_count THEN
       outcome := 'seq_conflict'; RETURN NEXT; RETURN;
     END IF;
@@ -120,9 +126,7 @@ BEGIN
       message_id, digest, role, body, create_time, content, tool_call_id, tool_name,
       tool_args, tool_result, model, run_id, input_tokens, cached_tokens, output_tokens,
       reasoning_tokens, n)
-    WHERE v_known = 0 OR NOT EXISTS (
-      SELECT FROM perdure_store.messages m
-      WHERE m.tenant_id = p_tenant AND m.conversation_id = p_conversation AND m.message_id = i.message_id);
+    WHERE i.message_id <> ALL (v_known);
 
     IF cardinality(p_call_messages) > 0 THEN
       -- p_call_messages holds, for each call, the 1-based place of its message.
@@ -132,9 +136,12 @@ BEGIN
         k.call_id, k.name, k.arguments
       FROM unnest(p_call_messages, p_call_ids, p_call_names, p_call_arguments)
         WITH ORDINALITY AS k (place, call_id, name, arguments, n)
-      JOIN perdure_store.messages m
-        ON m.tenant_id = p_tenant AND m.conversation_id = p_conversation
-        AND m.message_id = p_message_ids[k.place] AND m.seq >= v_first;
+      CROSS JOIN LATERAL (
+        SELECT x.seq FROM perdure_store.messages x
+        WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation
+          AND x.message_id = p_message_ids[k.place]
+        LIMIT 1) m
+      WHERE m.seq >= v_first;
     END IF;
 
     IF p_supersede_from IS NOT NULL THEN
@@ -144,9 +151,9 @@ BEGIN
         AND m.seq >= p_supersede_from AND m.seq < p_supersede_to AND m.superseded_by IS NULL;
     END IF;
 
-    message_count := v_first + cardinality(p_message_ids) - v_known;
+    message_count := v_first + cardinality(p_message_ids) - cardinality(v_known);
     UPDATE perdure_store.conversations x
-    SET message_count = v_first + cardinality(p_message_ids) - v_known, revision = x.revision + 1
+    SET message_count = v_first + cardinality(p_message_ids) - cardinality(v_known), revision = x.revision + 1
     WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation;
   END IF;
 
@@ -154,8 +161,10 @@ BEGIN
   SELECT CASE WHEN m.seq >= c.message_count THEN 'stored' ELSE 'replayed' END,
     m.message_id, m.seq, message_count, generation, current_epoch, m.digest, m.record_time
   FROM unnest(p_message_ids) WITH ORDINALITY AS i (message_id, n)
-  JOIN perdure_store.messages m
-    ON m.tenant_id = p_tenant AND m.conversation_id = p_conversation AND m.message_id = i.message_id
+  CROSS JOIN LATERAL (
+    SELECT x.message_id, x.seq, x.digest, x.record_time FROM perdure_store.messages x
+    WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.message_id = i.message_id
+    LIMIT 1) m
   ORDER BY i.n;
 END $$;
 
