@@ -7,7 +7,8 @@ from typing import Any
 
 import asyncpg
 
-from perdure_server.canonical.projection import Projection, ToolCall
+from perdure.v1 import message_pb2 as pb
+from perdure_server.canonical.projection import project
 from perdure_server.store.messages import NewMessage, message_arrays
 from perdure_server.store.queries import load_queries
 
@@ -16,9 +17,14 @@ ROWS_READ_AT_MOST = 40
 
 
 def _message(name: str) -> NewMessage:
-    body = name.encode()
-    shown = Projection(role="user", tool_calls=(ToolCall("c", "look_up", "{}"),))
-    return NewMessage(name, hashlib.sha256(body).digest(), body, shown)
+    native = pb.NativePayload(
+        format="openai.chat_completions",
+        payload=b'{"role":"assistant","content":null,"tool_calls":'
+        b'[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}',
+    )
+    message = pb.Message(message_id=name, native=native)
+    body = message.SerializeToString()
+    return NewMessage(name, hashlib.sha256(body).digest(), body, project(message))
 
 
 async def _append(connection: asyncpg.Connection[Any], names: list[str]) -> list[Any]:
