@@ -62,6 +62,9 @@ from perdure_server.store.tenants import Tenants
 _LOG = logging.getLogger(__name__)
 
 MAX_RECEIVE_BYTES = 4 * 1024 * 1024
+# gRPC cuts what arrives while it closes with a bare CANCELLED; callers who were told
+# that the server is stopping are elsewhere by then.
+_REFUSAL_S = 0.2
 _REVIVE_INTERVAL_S = 1.0
 _SWEEP_INTERVAL_S = 600.0
 
@@ -117,6 +120,7 @@ async def serve(config: Config) -> int:
         await health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         lifecycle.stop()
         hints.wake_all()
+        await asyncio.sleep(_REFUSAL_S)
         await server.stop(config.shutdown_grace_s)
     return 0
 
@@ -148,6 +152,7 @@ def _build(
         interceptors=[
             CallInterceptor(
                 Authentication(keys),
+                lifecycle,
                 config.unary_timeout_s,
                 config.stream_idle_timeout_s,
             )

@@ -14,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 from perdure.v1 import history_service_pb2 as pb
 from perdure.v1 import history_service_pb2_grpc
 from perdure_server.errors import IdReused, LimitExceeded, Overloaded
+from perdure_server.lifecycle import Lifecycle
 from perdure_server.rpc.authentication import Authentication
 from perdure_server.rpc.interceptor import CallInterceptor
 from perdure_server.store.database import Database
@@ -57,7 +58,7 @@ async def serving(dsn: str, deed: Deed) -> AsyncIterator[tuple[Wire, Misbehaving
     await Tenants(database).create("t", "", b"k" * 32)
     await keys.create("t", "k", SECRET, ["read"], "", None)
     server = grpc.aio.server(
-        interceptors=[CallInterceptor(Authentication(keys), 10.0, 30.0)]
+        interceptors=[CallInterceptor(Authentication(keys), Lifecycle(), 10.0, 30.0)]
     )
     service = Misbehaving(deed)
     history_service_pb2_grpc.add_HistoryServiceServicer_to_server(service, server)

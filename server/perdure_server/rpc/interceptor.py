@@ -27,6 +27,7 @@ from perdure_server.errors import (
     ShuttingDown,
     ValueNotStorable,
 )
+from perdure_server.lifecycle import Lifecycle
 from perdure_server.rpc.authentication import Authentication
 from perdure_server.rpc.scopes import OPEN_METHODS, SCOPE_OF
 from perdure_server.rpc.status import DETAILS_KEY, code_of, details_of, message_of
@@ -42,10 +43,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def __init__(
         self,
         authentication: Authentication,
+        lifecycle: Lifecycle,
         unary_timeout_s: float,
         stream_idle_timeout_s: float,
     ) -> None:
         self._authentication = authentication
+        self._lifecycle = lifecycle
         self._unary_timeout_s = unary_timeout_s
         self._stream_idle_timeout_s = stream_idle_timeout_s
 
@@ -120,6 +123,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _enter(
         self, method: str, context: Context, default_timeout_s: float | None
     ) -> None:
+        if self._lifecycle.is_stopping:
+            raise ShuttingDown("the server is stopping; send it to another")
         left_s = context.time_remaining()
         set_deadline(default_timeout_s if left_s is None else left_s)
         caller = await self._authentication.caller_of(context.invocation_metadata())
