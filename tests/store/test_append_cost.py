@@ -40,7 +40,7 @@ async def _rows_read(connection: asyncpg.Connection[Any]) -> int:
     rows: int = await connection.fetchval(
         "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint "
         "FROM pg_stat_xact_user_tables "
-        "WHERE relname IN ('messages', 'message_tool_calls')"
+        "WHERE relname IN ('messages', 'message_keys', 'message_tool_calls')"
     )
     return rows
 

@@ -54,7 +54,7 @@ CREATE TABLE perdure_store.conversations (
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE perdure_store.conversations IS 'Appends lock this row. generation rises when a purged id is used again; content_digest is that of the creating request (NULL: made by an acquire or an append).';
 
-CREATE INDEX conversations_user_idx ON perdure_store.conversations (tenant_id, user_id, conversation_id) WHERE user_id <> '';
+CREATE INDEX conversations_user_idx ON perdure_store.conversations (user_id, tenant_id, conversation_id) WHERE user_id <> '';
 
 CREATE TABLE perdure_store.messages (
   tenant_id text COLLATE "C" NOT NULL,
@@ -83,12 +83,21 @@ CREATE TABLE perdure_store.messages (
   output_tokens bigint,
   reasoning_tokens bigint,
   CONSTRAINT messages_pkey PRIMARY KEY (tenant_id, conversation_id, seq),
-  CONSTRAINT messages_message_id_key UNIQUE (tenant_id, conversation_id, message_id),
   CONSTRAINT messages_conversation_fkey FOREIGN KEY (tenant_id, conversation_id) REFERENCES perdure_store.conversations,
   CONSTRAINT messages_role_check CHECK (role IN ('user', 'assistant', 'tool', 'system'))
 );
 ALTER TABLE perdure_store.messages ALTER body SET STORAGE EXTERNAL;
 COMMENT ON TABLE perdure_store.messages IS 'Written by append_messages_1 only. body is the client''s Message, byte for byte, and the truth; content and the columns after it are projections for people and SQL.';
+
+CREATE TABLE perdure_store.message_keys (
+  tenant_id text COLLATE "C" NOT NULL,
+  conversation_id text COLLATE "C" NOT NULL,
+  message_id text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL,
+  digest bytea NOT NULL,
+  CONSTRAINT message_keys_pkey PRIMARY KEY (tenant_id, conversation_id, message_id)
+);
+COMMENT ON TABLE perdure_store.message_keys IS 'Where a message id stands. Written by append_messages_1 only. A table of its own with one index: as a second index of messages, the planner of a fresh database takes the primary key instead and reads the whole conversation.';
 
 CREATE TABLE perdure_store.message_tool_calls (
   tenant_id text COLLATE "C" NOT NULL,
@@ -136,9 +145,11 @@ CREATE TABLE perdure_store.agents (
 ) WITH (fillfactor = 70);
 COMMENT ON TABLE perdure_store.agents IS 'Updated by claims and releases only; every fenced write locks its row FOR SHARE to its commit. (epoch, claim_id) is the fence. epoch 0: never acquired. lease_id NULL: free.';
 
-CREATE INDEX agents_lease_idx ON perdure_store.agents (tenant_id, lease_id) WHERE lease_id IS NOT NULL;
-CREATE INDEX agents_conversation_idx ON perdure_store.agents (tenant_id, conversation_id);
-CREATE INDEX agents_parent_idx ON perdure_store.agents (tenant_id, parent_agent_id) WHERE parent_agent_id IS NOT NULL;
+-- The column that picks comes first: an index that begins with tenant_id looks to
+-- the planner of a fresh database as good as the primary key.
+CREATE INDEX agents_lease_idx ON perdure_store.agents (lease_id, tenant_id) WHERE lease_id IS NOT NULL;
+CREATE INDEX agents_conversation_idx ON perdure_store.agents (conversation_id, tenant_id);
+CREATE INDEX agents_parent_idx ON perdure_store.agents (parent_agent_id, tenant_id) WHERE parent_agent_id IS NOT NULL;
 
 CREATE TABLE perdure_store.branches (
   tenant_id text COLLATE "C" NOT NULL,
@@ -213,9 +224,11 @@ CREATE TABLE perdure_store.recovery_agents (
   CONSTRAINT recovery_agents_pkey PRIMARY KEY (tenant_id, recovery_id, ordinal),
   CONSTRAINT recovery_agents_agent_key UNIQUE (tenant_id, recovery_id, agent_id),
   CONSTRAINT recovery_agents_recovery_fkey FOREIGN KEY (tenant_id, recovery_id) REFERENCES perdure_store.recoveries,
-  CONSTRAINT recovery_agents_state_check CHECK (state IN ('planned', 'fenced', 'moved', 'live', 'busy', 'restored'))
+  CONSTRAINT recovery_agents_state_check CHECK (state IN ('planned', 'fenced', 'moved', 'live', 'busy', 'restored', 'broken'))
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE perdure_store.recovery_agents IS 'The plan of a recovery and how far each agent is. epoch is that of the fence, then of the new owner; message_count that at delivery. Resumed is derived: the new owner''s epoch stands at the head or in a message.';
+
+CREATE INDEX recovery_agents_waiting_idx ON perdure_store.recovery_agents (tenant_id, recovery_id, ordinal) WHERE state IN ('planned', 'fenced');
 
 CREATE TABLE perdure_store.retention_policies (
   tenant_id text COLLATE "C" NOT NULL,
@@ -232,6 +245,6 @@ COMMENT ON TABLE perdure_store.retention_policies IS 'A tenant''s own policy. Wi
 
 DROP TABLE perdure_store.retention_policies, perdure_store.recovery_agents, perdure_store.recoveries,
   perdure_store.checkpoints, perdure_store.branches, perdure_store.agents, perdure_store.leases,
-  perdure_store.message_tool_calls, perdure_store.messages, perdure_store.conversations,
+  perdure_store.message_tool_calls, perdure_store.message_keys, perdure_store.messages, perdure_store.conversations,
   perdure_store.api_keys, perdure_store.tenants;
 DROP SCHEMA perdure;

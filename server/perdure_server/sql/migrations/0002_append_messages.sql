@@ -60,7 +60,7 @@ BEGIN
     IF a.epoch IS DISTINCT FROM p_epoch OR a.claim_id IS DISTINCT FROM p_claim THEN
       outcome := 'stale_fence';
       -- For the error's detail only: was this very write committed before?
-      SELECT m.digest INTO stored_digest FROM perdure_store.messages m
+      SELECT m.digest INTO stored_digest FROM perdure_store.message_keys m
       WHERE m.tenant_id = p_tenant AND m.conversation_id = p_conversation
         AND m.message_id = p_message_ids[1] AND m.digest = p_digests[1];
       RETURN NEXT; RETURN;
@@ -75,12 +75,10 @@ BEGIN
     outcome := 'fence_required'; RETURN NEXT; RETURN;
   END IF;
 
-  -- LATERAL with LIMIT here and below: one probe of the index for each id, whatever
-  -- the planner believes of a conversation's length.
   SELECT coalesce(array_agg(m.message_id), '{}') INTO v_known
   FROM unnest(p_message_ids) AS i (message_id)
   CROSS JOIN LATERAL (
-    SELECT x.message_id FROM perdure_store.messages x
+    SELECT x.message_id FROM perdure_store.message_keys x
     WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.message_id = i.message_id
     LIMIT 1) m;
 
@@ -88,7 +86,7 @@ BEGIN
     SELECT m.message_id, m.seq, m.digest INTO message_id, seq, stored_digest
     FROM unnest(p_message_ids, p_digests) AS i (message_id, digest)
     CROSS JOIN LATERAL (
-      SELECT x.message_id, x.seq, x.digest FROM perdure_store.messages x
+      SELECT x.message_id, x.seq, x.digest FROM perdure_store.message_keys x
       WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.message_id = i.message_id
       LIMIT 1) m
     WHERE m.digest <> i.digest
@@ -128,6 +126,11 @@ BEGIN
       reasoning_tokens, n)
     WHERE i.message_id <> ALL (v_known);
 
+    INSERT INTO perdure_store.message_keys (tenant_id, conversation_id, message_id, seq, digest)
+    SELECT p_tenant, p_conversation, i.message_id, v_first - 1 + row_number() OVER (ORDER BY i.n), i.digest
+    FROM unnest(p_message_ids, p_digests) WITH ORDINALITY AS i (message_id, digest, n)
+    WHERE i.message_id <> ALL (v_known);
+
     IF cardinality(p_call_messages) > 0 THEN
       -- p_call_messages holds, for each call, the 1-based place of its message.
       INSERT INTO perdure_store.message_tool_calls (
@@ -137,7 +140,7 @@ BEGIN
       FROM unnest(p_call_messages, p_call_ids, p_call_names, p_call_arguments)
         WITH ORDINALITY AS k (place, call_id, name, arguments, n)
       CROSS JOIN LATERAL (
-        SELECT x.seq FROM perdure_store.messages x
+        SELECT x.seq FROM perdure_store.message_keys x
         WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation
           AND x.message_id = p_message_ids[k.place]
         LIMIT 1) m
@@ -158,12 +161,16 @@ BEGIN
   END IF;
 
   RETURN QUERY
-  SELECT CASE WHEN m.seq >= c.message_count THEN 'stored' ELSE 'replayed' END,
-    m.message_id, m.seq, message_count, generation, current_epoch, m.digest, m.record_time
+  SELECT CASE WHEN k.seq >= c.message_count THEN 'stored' ELSE 'replayed' END,
+    k.message_id, k.seq, message_count, generation, current_epoch, k.digest, m.record_time
   FROM unnest(p_message_ids) WITH ORDINALITY AS i (message_id, n)
   CROSS JOIN LATERAL (
-    SELECT x.message_id, x.seq, x.digest, x.record_time FROM perdure_store.messages x
+    SELECT x.message_id, x.seq, x.digest FROM perdure_store.message_keys x
     WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.message_id = i.message_id
+    LIMIT 1) k
+  CROSS JOIN LATERAL (
+    SELECT x.record_time FROM perdure_store.messages x
+    WHERE x.tenant_id = p_tenant AND x.conversation_id = p_conversation AND x.seq = k.seq
     LIMIT 1) m
   ORDER BY i.n;
 END $$;

@@ -127,7 +127,7 @@ BEGIN
   IF c.epoch <> p_epoch OR c.claim_id IS DISTINCT FROM p_claim THEN
     -- For the error's detail only: was this very commit carried out before?
     v_committed := EXISTS (
-      SELECT FROM perdure_store.messages x
+      SELECT FROM perdure_store.message_keys x
       WHERE x.tenant_id = p_tenant AND x.conversation_id = coalesce(p_a_conversations[1], c.conversation_id)
         AND x.message_id = p_message_ids[1] AND x.digest = p_digests[1])
       OR EXISTS (
