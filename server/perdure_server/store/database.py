@@ -172,10 +172,12 @@ class Database:
     ) -> Any:
         limit_s = remaining_s(self._transaction_timeout_s)
         started = time.monotonic()
+        is_lent = False
         try:
             async with self._pool.acquire(
                 timeout=min(limit_s, _ACQUIRE_TIMEOUT_S)
             ) as connection:
+                is_lent = True
                 self._mark_connected()
                 left_s = max(0.001, limit_s - (time.monotonic() - started))
                 try:
@@ -185,6 +187,9 @@ class Database:
                         "the database did not answer in time"
                     ) from exc
         except asyncpg.PostgresError as exc:
+            if not is_lent:
+                self._mark_lost()
+                raise StoreUnavailable("the database takes no connection") from exc
             raise self._translated(exc) from exc
         except TimeoutError as exc:
             raise Overloaded("no free database connection in time") from exc
