@@ -6,6 +6,8 @@ Neither runs Python code while it holds pointers into a container, except for th
 of an unusual key: there every object in use is held by a reference of its own.
 """
 
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
     PyBytes_CheckExact,
@@ -118,14 +120,21 @@ def pack(value):
 
 def unpack(raw):
     """See the stub: `_codec.pyi`."""
-    cdef const uint8_t[::1] view = memoryview(raw).cast("B")
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(raw, &buffer, PyBUF_SIMPLE)
+    try:
+        return _unpack_bytes(<const uint8_t *>buffer.buf, buffer.len)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef object _unpack_bytes(const uint8_t *data, Py_ssize_t size):
     cdef _Reader reader = _Reader()
     cdef int was_enabled
-    if view.shape[0] > _MAX_RAW_BYTES:
+    if size > _MAX_RAW_BYTES:
         raise _errors.DecodeError("TOO_LARGE", 0)
-    reader.end = view.shape[0]
-    if reader.end:
-        reader.data = &view[0]
+    reader.data = data
+    reader.end = size
     # Nothing here makes garbage in cycles, so the cyclic collector could only cost.
     was_enabled = PyGC_Disable()
     try:

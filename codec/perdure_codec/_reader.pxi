@@ -1,5 +1,6 @@
 # The reader half of `_codec.pyx`, which includes this file.
 
+@cython.final
 cdef class _Reader:
     cdef const uint8_t *data
     cdef Py_ssize_t position

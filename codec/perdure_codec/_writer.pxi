@@ -9,6 +9,7 @@ cdef struct Step:
     bint in_key
 
 
+@cython.final
 cdef class _Writer:
     cdef uint8_t *data
     cdef Py_ssize_t used
