@@ -56,6 +56,7 @@ from perdure_server.store.keys import Keys
 from perdure_server.store.messages import Messages
 from perdure_server.store.preflight import check_database, prepare_database
 from perdure_server.store.recoveries import Recoveries
+from perdure_server.store.restores import Restores
 from perdure_server.store.retention import Retention, Sweeper
 from perdure_server.store.tenants import Tenants
 
@@ -68,7 +69,7 @@ _REFUSAL_S = 0.2
 _REVIVE_INTERVAL_S = 1.0
 _SWEEP_INTERVAL_S = 600.0
 
-_SERVICES = (
+SERVICES = (
     admin_service_pb2.DESCRIPTOR.services_by_name["AdminService"],
     agent_service_pb2.DESCRIPTOR.services_by_name["AgentService"],
     checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"],
@@ -148,6 +149,7 @@ def _build(
     agents = Agents(database)
     checkpoints = Checkpoints(database)
     recoveries = Recoveries(database)
+    restores = Restores(database)
     server = grpc.aio.server(
         interceptors=[
             CallInterceptor(
@@ -184,7 +186,8 @@ def _build(
         RecoveryService(
             recoveries,
             agents,
-            RestoredAgents(agents, recoveries, checkpoints),
+            restores,
+            RestoredAgents(restores, checkpoints),
             lifecycle,
         ),
         server,
@@ -194,7 +197,7 @@ def _build(
     )
     health = health_aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
-    names = [service.full_name for service in _SERVICES]
+    names = [service.full_name for service in SERVICES]
     reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
     return server, health
 
