@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
-GROUP_BYTES = 4 * 1024 * 1024
-GROUP_AGENTS = 64
+GROUP_BYTES = 1024 * 1024
+GROUP_AGENTS = 16
 
 
 class Sized(Protocol):
@@ -19,7 +19,7 @@ Item = TypeVar("Item", bound=Sized)
 
 
 def grouped(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yield runs of at most 64 agents and about 4 MiB; a larger one is alone."""
+    """Yield runs of at most 16 agents and about 1 MiB; a larger one is alone."""
     group: list[Item] = []
     group_bytes = 0
     for item in items:

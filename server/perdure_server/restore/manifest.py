@@ -4,6 +4,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from perdure.v1.recovery_service_pb2 import RestoredAgent
+
 if TYPE_CHECKING:
     from hashlib import _Hash
 
@@ -17,17 +19,17 @@ class Manifest:
     failed_count: int = 0
     _digest: "_Hash" = field(default_factory=hashlib.sha256)
 
-    def add_restored(
-        self, agent_id: str, step: int, raw_digest: bytes, *, rebuilt: bool
-    ) -> None:
-        """Count an agent that was sent whole; step 0 when it has no checkpoint."""
+    def add(self, restored: RestoredAgent) -> None:
+        """Count an agent as it is sent, whole or broken."""
+        if restored.HasField("error"):
+            self.failed_count += 1
+            return
         self.restored_count += 1
-        self.rebuilt_count += rebuilt
-        self._digest.update(f"{agent_id}\0{step}\0{raw_digest.hex()}\n".encode())
-
-    def add_failed(self) -> None:
-        """Count an agent that was reported broken."""
-        self.failed_count += 1
+        self.rebuilt_count += restored.rebuilt
+        newest = restored.checkpoint
+        digest = newest.digest.hex()
+        line = f"{restored.agent.agent_id}\0{newest.step}\0{digest}\n"
+        self._digest.update(line.encode())
 
     @property
     def digest(self) -> bytes:

@@ -166,7 +166,7 @@ class Agents:
             after,
             limit,
         )
-        return [_agent(row) for row in rows]
+        return [agent_of(row) for row in rows]
 
     async def acquire(
         self, tenant_id: str, lease: LeaseSpec, specs: Sequence[AgentSpec]
@@ -221,7 +221,7 @@ class Agents:
             list(claim_ids),
         )
         refuse_lease(lease, rows)
-        return [Acquired(row["agent_id"], row["outcome"], _fence(row)) for row in rows]
+        return [acquired_of(row) for row in rows]
 
     async def lease(self, tenant_id: str, lease_id: UUID) -> Lease:
         """Return a lease.
@@ -319,7 +319,13 @@ def _lease(lease_id: UUID, row: asyncpg.Record) -> Lease:
     )
 
 
-def _agent(row: asyncpg.Record) -> Agent:
+def acquired_of(row: asyncpg.Record) -> Acquired:
+    """Return a row of a claiming function."""
+    return Acquired(row["agent_id"], row["outcome"], _fence(row))
+
+
+def agent_of(row: asyncpg.Record | dict[str, Any]) -> Agent:
+    """Return a row of select_agents_1."""
     values: dict[str, Any] = dict(row)
     values["labels"] = json.loads(values["labels"] or "{}")
     return Agent(**values)

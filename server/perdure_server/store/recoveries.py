@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
-
-import asyncpg
 
 from perdure_server.errors import IdReused, RecoveryNotFound
 from perdure_server.store.agents import (
@@ -17,21 +15,22 @@ from perdure_server.store.agents import (
     Agents,
     LeaseSpec,
     Selector,
+    acquired_of,
     lease_arguments,
+    narrowed,
     refuse_lease,
+    selector_arguments,
 )
-from perdure_server.store.checkpoints import Checkpoint
 from perdure_server.store.database import Database
 from perdure_server.store.fence import Fence
-from perdure_server.store.messages import StoredMessage
 from perdure_server.store.queries import load_queries
 
 _SQL = load_queries("recoveries")
 
 PLAN_PAGE = 500
 FENCE_BATCH = 200
-WAIT_BATCH = 1
-_BUSY_PASSES = 3
+PROGRESS_PAGE = 1_000
+_BUSY_PATIENCE_S = 1.0
 _BUSY_PAUSE_S = 0.05
 
 
@@ -47,36 +46,27 @@ class Recovery:
 
 
 @dataclass(frozen=True)
+class Plan:
+    """What a dry run counts."""
+
+    agent_count: int = 0
+    fenced_count: int = 0
+    live_count: int = 0
+    frame_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far one agent is."""
 
+    ordinal: int
     agent_id: str
+    parent_agent_id: str | None
+    owner: str
     head_step: int
     chain_bytes: int
-    owner: str | None
     state: str
-    """planned, fenced, moved, live, busy, restored or resumed."""
-
-
-@dataclass(frozen=True)
-class Chain:
-    """An agent's newest frames; no links: it has no checkpoint."""
-
-    agent_id: str
-    head_step: int
-    is_dropped: bool
-    """It had checkpoints, and they were dropped."""
-    links: tuple[Checkpoint, ...]
-
-
-@dataclass(frozen=True)
-class Unread:
-    """Where one agent goes on reading."""
-
-    agent_id: str
-    conversation_id: str
-    read_seq: int
-    step: int
+    """planned, fenced, moved, live, busy, restored, resumed or broken."""
 
 
 class Recoveries:
@@ -113,140 +103,149 @@ class Recoveries:
         Raises:
             IdReused: The id belongs to a recovery with another selector.
         """
-        await self._database.fetchrow(
+        await self._database.fetch(
             _SQL["insert_recovery"], tenant_id, recovery_id, even_live, selector_digest
         )
         recovery = await self.get(tenant_id, recovery_id)
-        if (recovery.selector_digest, recovery.even_live) != (
-            selector_digest,
-            even_live,
-        ):
+        wanted = (selector_digest, even_live)
+        if (recovery.selector_digest, recovery.even_live) != wanted:
             raise IdReused(
-                "the recovery exists with another selector", recovery_id=recovery_id
+                "the recovery exists with another selector",
+                recovery_id=recovery_id,
+                digest=selector_digest,
+                stored_digest=recovery.selector_digest,
+                path="recovery_id",
             )
-        if recovery.planned_time is None:
-            await self._plan(tenant_id, recovery_id, selector)
+        while not await self._plan_page(tenant_id, recovery_id, selector):
+            pass
         await self._fence(tenant_id, recovery)
         return recovery
 
+    async def dry_run(
+        self, tenant_id: str, selector: Selector, *, even_live: bool
+    ) -> Plan:
+        """Count what a start would do, and write nothing."""
+        plan = Plan()
+        selected: list[str] = []
+        after: str | None = None
+        while page := await self._agents.select(tenant_id, selector, after, PLAN_PAGE):
+            for agent in page:
+                is_live = agent.lease_state == "live" and not even_live
+                plan = _counted(plan, agent.chain_bytes, is_live)
+                selected.append(agent.agent_id)
+            after = page[-1].agent_id
+        return await self._add_descendants(tenant_id, plan, selected, even_live)
+
     async def take(
-        self, tenant_id: str, recovery_id: UUID, lease: LeaseSpec, limit: int
+        self,
+        tenant_id: str,
+        recovery_id: UUID,
+        lease: LeaseSpec,
+        claim_ids: Sequence[UUID],
     ) -> list[Acquired]:
-        """Hand fenced agents, and those whose new worker died, to a lease.
+        """Hand agents of the pool to a lease, a subtree for each claim id.
+
+        First those that were fenced, then those whose new worker died.
 
         Raises:
             LeaseRevoked: The lease was ended.
         """
-        rows = await self._database.fetch(
-            _SQL["take_agents"],
-            tenant_id,
-            recovery_id,
-            *lease_arguments(lease),
-            self._database.connected_ms(),
-            limit,
-        )
-        refuse_lease(lease, rows)
-        return [_acquired(row) for row in rows]
-
-    async def held(
-        self, tenant_id: str, lease_id: UUID, recovery_id: UUID | None
-    ) -> list[Acquired]:
-        """Return a lease's agents that have not written since their claim."""
-        rows = await self._database.fetch(
-            _SQL["held_agents"], tenant_id, lease_id, recovery_id
-        )
-        return [
-            Acquired(
-                row["agent_id"],
-                "acquired",
-                Fence(row["agent_id"], row["epoch"], row["claim_id"]),
-            )
-            for row in rows
-        ]
-
-    async def chains(self, tenant_id: str, fences: Sequence[Fence]) -> dict[str, Chain]:
-        """Return the newest chains of agents that are still under these fences."""
-        rows = await self._database.fetch(
-            _SQL["read_chains"],
-            tenant_id,
-            [fence.agent_id for fence in fences],
-            [fence.epoch for fence in fences],
-        )
-        chains: dict[str, Chain] = {}
-        for row in rows:
-            agent_id = row["wanted_agent_id"]
-            links = chains[agent_id].links if agent_id in chains else ()
-            if row["step"] is not None:
-                links = (*links, Checkpoint(*list(row.values())[3:]))
-            head_step = row["head_step"] or 0
-            is_dropped = head_step > 0 and row["head_digest"] is None
-            chains[agent_id] = Chain(agent_id, head_step, is_dropped, links)
-        return chains
-
-    async def unread(
-        self,
-        tenant_id: str,
-        wanted: Sequence[Unread],
-        *,
-        limit: int,
-        limit_bytes: int,
-    ) -> dict[str, list[StoredMessage]]:
-        """Return for each agent the first of the messages that it has not read."""
-        rows = await self._database.fetch(
-            _SQL["read_unread"],
-            tenant_id,
-            [item.agent_id for item in wanted],
-            [item.conversation_id for item in wanted],
-            [item.read_seq for item in wanted],
-            [item.step for item in wanted],
-            limit,
-            limit_bytes,
-        )
-        found: dict[str, list[StoredMessage]] = {item.agent_id: [] for item in wanted}
-        for row in rows:
-            found[row["wanted_agent_id"]].append(StoredMessage(*list(row.values())[1:]))
-        return found
-
-    async def progress(self, tenant_id: str, recovery_id: UUID) -> list[Progress]:
-        """Return how far each agent is, in the order of the plan."""
-        rows = await self._database.fetch(
-            _SQL["list_progress"],
-            tenant_id,
-            recovery_id,
-            self._database.connected_ms(),
-        )
-        return [Progress(*row.values()) for row in rows]
-
-    async def _plan(
-        self, tenant_id: str, recovery_id: UUID, selector: Selector
-    ) -> None:
-        after: str | None = await self._database.fetchval(
-            _SQL["last_planned"], tenant_id, recovery_id
-        )
-        while page := await self._agents.select(tenant_id, selector, after, PLAN_PAGE):
-            await self._database.fetchval(
-                _SQL["plan_agents"],
+        for again in (False, True):
+            rows = await self._database.fetch(
+                _SQL["take_agents"],
                 tenant_id,
                 recovery_id,
-                [agent.agent_id for agent in page],
-                [agent.epoch for agent in page],
+                *lease_arguments(lease),
+                self._database.connected_ms(),
+                again,
+                list(claim_ids),
             )
-            after = page[-1].agent_id
-        await self._database.fetchval(_SQL["mark_planned"], tenant_id, recovery_id)
+            refuse_lease(lease, rows)
+            if rows:
+                return [acquired_of(row) for row in rows]
+        return []
+
+    async def has_waiting(self, tenant_id: str, recovery_id: UUID) -> bool:
+        """Return whether agents wait for a worker, or still for their fence."""
+        waiting: bool = await self._database.fetchval(
+            _SQL["has_waiting"], tenant_id, recovery_id
+        )
+        return waiting
+
+    async def mark_broken(
+        self, tenant_id: str, recovery_id: UUID, fence: Fence
+    ) -> None:
+        """Take an agent that cannot be restored out of the pool."""
+        await self._database.fetch(
+            _SQL["mark_broken"], tenant_id, recovery_id, fence.agent_id, fence.epoch
+        )
+
+    async def progress(self, tenant_id: str, recovery_id: UUID) -> list[Progress]:
+        """Return how far each agent is, in the order of the plan.
+
+        A sub-agent has resumed when its parent has: one owner writes for both.
+        """
+        found: list[Progress] = []
+        after = -1
+        while True:
+            rows = await self._database.fetch(
+                _SQL["list_progress"],
+                tenant_id,
+                recovery_id,
+                after,
+                PROGRESS_PAGE,
+                self._database.connected_ms(),
+            )
+            found += [Progress(*row.values()) for row in rows]
+            if len(rows) < PROGRESS_PAGE:
+                return _with_subtrees(found)
+            after = found[-1].ordinal
+
+    async def _add_descendants(
+        self, tenant_id: str, plan: Plan, selected: Sequence[str], even_live: bool
+    ) -> Plan:
+        rows = await self._database.fetch(
+            _SQL["list_descendants"], tenant_id, list(selected)
+        )
+        below = [row["agent_id"] for row in rows]
+        for start in range(0, len(below), PLAN_PAGE):
+            page = narrowed(Selector(), below[start : start + PLAN_PAGE])
+            more = await self._agents.select(tenant_id, page, None, PLAN_PAGE)
+            for agent in more:
+                is_live = agent.lease_state == "live" and not even_live
+                plan = _counted(plan, agent.chain_bytes, is_live)
+        return plan
+
+    async def _plan_page(
+        self, tenant_id: str, recovery_id: UUID, selector: Selector
+    ) -> bool:
+        is_complete: bool = await self._database.fetchval(
+            _SQL["plan_agents"],
+            tenant_id,
+            recovery_id,
+            *selector_arguments(selector),
+            self._database.connected_ms(),
+            PLAN_PAGE,
+        )
+        return is_complete
 
     async def _fence(self, tenant_id: str, recovery: Recovery) -> None:
-        # Agents in mid-write are passed over a few times, then waited for.
-        for _ in range(_BUSY_PASSES):
-            while await self._fence_batch(tenant_id, recovery, FENCE_BATCH, False):
+        # Agents in mid-write are passed over for a while, then waited for one by one.
+        patience = time.monotonic() + _BUSY_PATIENCE_S
+        while True:
+            while await self._fence_batch(tenant_id, recovery, FENCE_BATCH, wait=False):
                 pass
-            if not await self._count_planned(tenant_id, recovery):
+            if not await self._has_planned(tenant_id, recovery):
                 return
+            if time.monotonic() > patience:
+                break
             await asyncio.sleep(_BUSY_PAUSE_S)
-        while await self._count_planned(tenant_id, recovery):
-            await self._fence_batch(tenant_id, recovery, WAIT_BATCH, True)
+        while await self._has_planned(tenant_id, recovery):
+            if not await self._fence_batch(tenant_id, recovery, 1, wait=True):
+                await asyncio.sleep(_BUSY_PAUSE_S)
 
     async def _fence_batch(
-        self, tenant_id: str, recovery: Recovery, limit: int, wait: bool
+        self, tenant_id: str, recovery: Recovery, limit: int, *, wait: bool
     ) -> int:
         decided: int = await self._database.fetchval(
             _SQL["fence_agents"],
@@ -259,18 +258,43 @@ class Recoveries:
         )
         return decided
 
-    async def _count_planned(self, tenant_id: str, recovery: Recovery) -> int:
-        planned: int = await self._database.fetchval(
-            _SQL["count_planned"], tenant_id, recovery.recovery_id
+    async def _has_planned(self, tenant_id: str, recovery: Recovery) -> bool:
+        planned: bool = await self._database.fetchval(
+            _SQL["has_planned"], tenant_id, recovery.recovery_id
         )
         return planned
 
 
-def counted(progress: Sequence[Progress]) -> Counter[str]:
-    """Return how many agents are in each state."""
-    return Counter(agent.state for agent in progress)
+def _counted(plan: Plan, chain_bytes: int, is_live: bool) -> Plan:
+    if is_live:
+        return replace(
+            plan, agent_count=plan.agent_count + 1, live_count=plan.live_count + 1
+        )
+    return replace(
+        plan,
+        agent_count=plan.agent_count + 1,
+        fenced_count=plan.fenced_count + 1,
+        frame_bytes=plan.frame_bytes + chain_bytes,
+    )
 
 
-def _acquired(row: asyncpg.Record) -> Acquired:
-    fence = Fence(row["agent_id"], row["epoch"], row["claim_id"])
-    return Acquired(row["agent_id"], row["outcome"], fence)
+def _with_subtrees(found: list[Progress]) -> list[Progress]:
+    by_id = {item.agent_id: item for item in found}
+
+    def has_resumed(item: Progress) -> bool:
+        # Bounded like the subtrees themselves: parents may name each other.
+        above: Progress | None = item
+        for _ in range(100):
+            if above is None or above.state not in ("restored", "resumed"):
+                return False
+            if above.state == "resumed":
+                return True
+            above = by_id.get(above.parent_agent_id or "")
+        return False
+
+    return [
+        replace(item, state="resumed")
+        if item.state == "restored" and has_resumed(item)
+        else item
+        for item in found
+    ]

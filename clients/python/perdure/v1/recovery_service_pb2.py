@@ -30,41 +30,41 @@ from perdure.v1 import history_service_pb2 as perdure_dot_v1_dot_history__servic
 from perdure.v1 import message_pb2 as perdure_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!perdure/v1/recovery_service.proto\x12\nperdure.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16perdure/v1/agent.proto\x1a\x1bperdure/v1/checkpoint.proto\x1a\x1dperdure/v1/error_reason.proto\x1a perdure/v1/history_service.proto\x1a\x18perdure/v1/message.proto\"|\n\x14StartRecoveryRequest\x12\x13\n\x0brecovery_id\x18\x01 \x01(\t\x12+\n\x08selector\x18\x02 \x01(\x0b\x32\x19.perdure.v1.AgentSelector\x12\x11\n\teven_live\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"?\n\x15StartRecoveryResponse\x12&\n\x08recovery\x18\x01 \x01(\x0b\x32\x14.perdure.v1.Recovery\"\xfc\x01\n\x08Recovery\x12\x13\n\x0brecovery_id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61gent_count\x18\x03 \x01(\x03\x12\x14\n\x0c\x66\x65nced_count\x18\x04 \x01(\x03\x12\x13\n\x0bmoved_count\x18\x05 \x01(\x03\x12\x12\n\nlive_count\x18\x06 \x01(\x03\x12\x12\n\nbusy_count\x18\x07 \x01(\x03\x12\x16\n\x0erestored_count\x18\x08 \x01(\x03\x12\x15\n\rresumed_count\x18\t \x01(\x03\x12\x13\n\x0b\x66rame_bytes\x18\n \x01(\x03\"\xf0\x01\n\x14RestoreAgentsRequest\x12$\n\x05lease\x18\x01 \x01(\x0b\x32\x15.perdure.v1.LeaseSpec\x12\x15\n\x0brecovery_id\x18\x02 \x01(\tH\x00\x12-\n\x08selector\x18\x03 \x01(\x0b\x32\x19.perdure.v1.AgentSelectorH\x00\x12\x0f\n\x07\x61t_most\x18\x04 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12+\n\x08\x65ncoding\x18\x06 \x01(\x0e\x32\x19.perdure.v1.StateEncoding\x12\x14\n\x0cresume_token\x18\x07 \x01(\tB\x08\n\x06origin\"x\n\x15RestoreAgentsResponse\x12*\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x19.perdure.v1.RestoredBatchH\x00\x12*\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x1b.perdure.v1.RestoreManifestH\x00\x42\x07\n\x05\x65vent\"P\n\rRestoredBatch\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.perdure.v1.RestoredAgent\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\xbd\x02\n\rRestoredAgent\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.perdure.v1.Agent\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.perdure.v1.Fence\x12*\n\ncheckpoint\x18\x03 \x01(\x0b\x32\x16.perdure.v1.Checkpoint\x12 \n\x05state\x18\x04 \x01(\x0b\x32\x11.perdure.v1.State\x12\x0f\n\x07rebuilt\x18\x05 \x01(\x08\x12/\n\x0cnew_messages\x18\x06 \x03(\x0b\x32\x19.perdure.v1.StoredMessage\x12\x15\n\rmessage_count\x18\x07 \x01(\x03\x12\x18\n\x10next_message_seq\x18\x08 \x01(\x03\x12\'\n\x05\x65rror\x18\t \x01(\x0b\x32\x18.perdure.v1.RestoreError\"`\n\x0cRestoreError\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.perdure.v1.ErrorReason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x16\n\x0elast_good_step\x18\x03 \x01(\x03\"\xa9\x01\n\x0fRestoreManifest\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.perdure.v1.StreamEndReason\x12\x16\n\x0erestored_count\x18\x02 \x01(\x03\x12\x15\n\rrebuilt_count\x18\x03 \x01(\x03\x12\x14\n\x0c\x66\x61iled_count\x18\x04 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\x12\x14\n\x0cresume_token\x18\x06 \x01(\t\"9\n\x14WatchRecoveryRequest\x12\x13\n\x0brecovery_id\x18\x01 \x01(\t\x12\x0c\n\x04once\x18\x02 \x01(\x08\"x\n\x15WatchRecoveryResponse\x12\x30\n\x08progress\x18\x01 \x01(\x0b\x32\x1c.perdure.v1.RecoveryProgressH\x00\x12$\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x15.perdure.v1.StreamEndH\x00\x42\x07\n\x05\x65vent\"e\n\x10RecoveryProgress\x12&\n\x08recovery\x18\x01 \x01(\x0b\x32\x14.perdure.v1.Recovery\x12)\n\x06\x61gents\x18\x02 \x03(\x0b\x32\x19.perdure.v1.RecoveryAgent\"m\n\rRecoveryAgent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.perdure.v1.RecoveryState\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x11\n\thead_step\x18\x04 \x01(\x03*\xeb\x01\n\rRecoveryState\x12\x1e\n\x1aRECOVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16RECOVERY_STATE_PLANNED\x10\x01\x12\x19\n\x15RECOVERY_STATE_FENCED\x10\x02\x12\x18\n\x14RECOVERY_STATE_MOVED\x10\x03\x12\x17\n\x13RECOVERY_STATE_LIVE\x10\x04\x12\x17\n\x13RECOVERY_STATE_BUSY\x10\x05\x12\x1b\n\x17RECOVERY_STATE_RESTORED\x10\x06\x12\x1a\n\x16RECOVERY_STATE_RESUMED\x10\x07\x32\x97\x02\n\x0fRecoveryService\x12T\n\rStartRecovery\x12 .perdure.v1.StartRecoveryRequest\x1a!.perdure.v1.StartRecoveryResponse\x12V\n\rRestoreAgents\x12 .perdure.v1.RestoreAgentsRequest\x1a!.perdure.v1.RestoreAgentsResponse0\x01\x12V\n\rWatchRecovery\x12 .perdure.v1.WatchRecoveryRequest\x1a!.perdure.v1.WatchRecoveryResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!perdure/v1/recovery_service.proto\x12\nperdure.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16perdure/v1/agent.proto\x1a\x1bperdure/v1/checkpoint.proto\x1a\x1dperdure/v1/error_reason.proto\x1a perdure/v1/history_service.proto\x1a\x18perdure/v1/message.proto\"|\n\x14StartRecoveryRequest\x12\x13\n\x0brecovery_id\x18\x01 \x01(\t\x12+\n\x08selector\x18\x02 \x01(\x0b\x32\x19.perdure.v1.AgentSelector\x12\x11\n\teven_live\x18\x03 \x01(\x08\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"?\n\x15StartRecoveryResponse\x12&\n\x08recovery\x18\x01 \x01(\x0b\x32\x14.perdure.v1.Recovery\"\x92\x02\n\x08Recovery\x12\x13\n\x0brecovery_id\x18\x01 \x01(\t\x12/\n\x0b\x63reate_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x61gent_count\x18\x03 \x01(\x03\x12\x14\n\x0c\x66\x65nced_count\x18\x04 \x01(\x03\x12\x13\n\x0bmoved_count\x18\x05 \x01(\x03\x12\x12\n\nlive_count\x18\x06 \x01(\x03\x12\x12\n\nbusy_count\x18\x07 \x01(\x03\x12\x16\n\x0erestored_count\x18\x08 \x01(\x03\x12\x15\n\rresumed_count\x18\t \x01(\x03\x12\x13\n\x0b\x66rame_bytes\x18\n \x01(\x03\x12\x14\n\x0c\x62roken_count\x18\x0b \x01(\x03\"\xf0\x01\n\x14RestoreAgentsRequest\x12$\n\x05lease\x18\x01 \x01(\x0b\x32\x15.perdure.v1.LeaseSpec\x12\x15\n\x0brecovery_id\x18\x02 \x01(\tH\x00\x12-\n\x08selector\x18\x03 \x01(\x0b\x32\x19.perdure.v1.AgentSelectorH\x00\x12\x0f\n\x07\x61t_most\x18\x04 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\x12+\n\x08\x65ncoding\x18\x06 \x01(\x0e\x32\x19.perdure.v1.StateEncoding\x12\x14\n\x0cresume_token\x18\x07 \x01(\tB\x08\n\x06origin\"x\n\x15RestoreAgentsResponse\x12*\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x19.perdure.v1.RestoredBatchH\x00\x12*\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x1b.perdure.v1.RestoreManifestH\x00\x42\x07\n\x05\x65vent\"P\n\rRestoredBatch\x12)\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x19.perdure.v1.RestoredAgent\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\xbd\x02\n\rRestoredAgent\x12 \n\x05\x61gent\x18\x01 \x01(\x0b\x32\x11.perdure.v1.Agent\x12 \n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x11.perdure.v1.Fence\x12*\n\ncheckpoint\x18\x03 \x01(\x0b\x32\x16.perdure.v1.Checkpoint\x12 \n\x05state\x18\x04 \x01(\x0b\x32\x11.perdure.v1.State\x12\x0f\n\x07rebuilt\x18\x05 \x01(\x08\x12/\n\x0cnew_messages\x18\x06 \x03(\x0b\x32\x19.perdure.v1.StoredMessage\x12\x15\n\rmessage_count\x18\x07 \x01(\x03\x12\x18\n\x10next_message_seq\x18\x08 \x01(\x03\x12\'\n\x05\x65rror\x18\t \x01(\x0b\x32\x18.perdure.v1.RestoreError\"`\n\x0cRestoreError\x12\'\n\x06reason\x18\x01 \x01(\x0e\x32\x17.perdure.v1.ErrorReason\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x16\n\x0elast_good_step\x18\x03 \x01(\x03\"\xa9\x01\n\x0fRestoreManifest\x12+\n\x06reason\x18\x01 \x01(\x0e\x32\x1b.perdure.v1.StreamEndReason\x12\x16\n\x0erestored_count\x18\x02 \x01(\x03\x12\x15\n\rrebuilt_count\x18\x03 \x01(\x03\x12\x14\n\x0c\x66\x61iled_count\x18\x04 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x05 \x01(\x0c\x12\x14\n\x0cresume_token\x18\x06 \x01(\t\"9\n\x14WatchRecoveryRequest\x12\x13\n\x0brecovery_id\x18\x01 \x01(\t\x12\x0c\n\x04once\x18\x02 \x01(\x08\"x\n\x15WatchRecoveryResponse\x12\x30\n\x08progress\x18\x01 \x01(\x0b\x32\x1c.perdure.v1.RecoveryProgressH\x00\x12$\n\x03\x65nd\x18\x02 \x01(\x0b\x32\x15.perdure.v1.StreamEndH\x00\x42\x07\n\x05\x65vent\"e\n\x10RecoveryProgress\x12&\n\x08recovery\x18\x01 \x01(\x0b\x32\x14.perdure.v1.Recovery\x12)\n\x06\x61gents\x18\x02 \x03(\x0b\x32\x19.perdure.v1.RecoveryAgent\"m\n\rRecoveryAgent\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.perdure.v1.RecoveryState\x12\r\n\x05owner\x18\x03 \x01(\t\x12\x11\n\thead_step\x18\x04 \x01(\x03*\x86\x02\n\rRecoveryState\x12\x1e\n\x1aRECOVERY_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16RECOVERY_STATE_PLANNED\x10\x01\x12\x19\n\x15RECOVERY_STATE_FENCED\x10\x02\x12\x18\n\x14RECOVERY_STATE_MOVED\x10\x03\x12\x17\n\x13RECOVERY_STATE_LIVE\x10\x04\x12\x17\n\x13RECOVERY_STATE_BUSY\x10\x05\x12\x1b\n\x17RECOVERY_STATE_RESTORED\x10\x06\x12\x1a\n\x16RECOVERY_STATE_RESUMED\x10\x07\x12\x19\n\x15RECOVERY_STATE_BROKEN\x10\x08\x32\x97\x02\n\x0fRecoveryService\x12T\n\rStartRecovery\x12 .perdure.v1.StartRecoveryRequest\x1a!.perdure.v1.StartRecoveryResponse\x12V\n\rRestoreAgents\x12 .perdure.v1.RestoreAgentsRequest\x1a!.perdure.v1.RestoreAgentsResponse0\x01\x12V\n\rWatchRecovery\x12 .perdure.v1.WatchRecoveryRequest\x1a!.perdure.v1.WatchRecoveryResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'perdure.v1.recovery_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RECOVERYSTATE']._serialized_start=2105
-  _globals['_RECOVERYSTATE']._serialized_end=2340
+  _globals['_RECOVERYSTATE']._serialized_start=2127
+  _globals['_RECOVERYSTATE']._serialized_end=2389
   _globals['_STARTRECOVERYREQUEST']._serialized_start=226
   _globals['_STARTRECOVERYREQUEST']._serialized_end=350
   _globals['_STARTRECOVERYRESPONSE']._serialized_start=352
   _globals['_STARTRECOVERYRESPONSE']._serialized_end=415
   _globals['_RECOVERY']._serialized_start=418
-  _globals['_RECOVERY']._serialized_end=670
-  _globals['_RESTOREAGENTSREQUEST']._serialized_start=673
-  _globals['_RESTOREAGENTSREQUEST']._serialized_end=913
-  _globals['_RESTOREAGENTSRESPONSE']._serialized_start=915
-  _globals['_RESTOREAGENTSRESPONSE']._serialized_end=1035
-  _globals['_RESTOREDBATCH']._serialized_start=1037
-  _globals['_RESTOREDBATCH']._serialized_end=1117
-  _globals['_RESTOREDAGENT']._serialized_start=1120
-  _globals['_RESTOREDAGENT']._serialized_end=1437
-  _globals['_RESTOREERROR']._serialized_start=1439
-  _globals['_RESTOREERROR']._serialized_end=1535
-  _globals['_RESTOREMANIFEST']._serialized_start=1538
-  _globals['_RESTOREMANIFEST']._serialized_end=1707
-  _globals['_WATCHRECOVERYREQUEST']._serialized_start=1709
-  _globals['_WATCHRECOVERYREQUEST']._serialized_end=1766
-  _globals['_WATCHRECOVERYRESPONSE']._serialized_start=1768
-  _globals['_WATCHRECOVERYRESPONSE']._serialized_end=1888
-  _globals['_RECOVERYPROGRESS']._serialized_start=1890
-  _globals['_RECOVERYPROGRESS']._serialized_end=1991
-  _globals['_RECOVERYAGENT']._serialized_start=1993
-  _globals['_RECOVERYAGENT']._serialized_end=2102
-  _globals['_RECOVERYSERVICE']._serialized_start=2343
-  _globals['_RECOVERYSERVICE']._serialized_end=2622
+  _globals['_RECOVERY']._serialized_end=692
+  _globals['_RESTOREAGENTSREQUEST']._serialized_start=695
+  _globals['_RESTOREAGENTSREQUEST']._serialized_end=935
+  _globals['_RESTOREAGENTSRESPONSE']._serialized_start=937
+  _globals['_RESTOREAGENTSRESPONSE']._serialized_end=1057
+  _globals['_RESTOREDBATCH']._serialized_start=1059
+  _globals['_RESTOREDBATCH']._serialized_end=1139
+  _globals['_RESTOREDAGENT']._serialized_start=1142
+  _globals['_RESTOREDAGENT']._serialized_end=1459
+  _globals['_RESTOREERROR']._serialized_start=1461
+  _globals['_RESTOREERROR']._serialized_end=1557
+  _globals['_RESTOREMANIFEST']._serialized_start=1560
+  _globals['_RESTOREMANIFEST']._serialized_end=1729
+  _globals['_WATCHRECOVERYREQUEST']._serialized_start=1731
+  _globals['_WATCHRECOVERYREQUEST']._serialized_end=1788
+  _globals['_WATCHRECOVERYRESPONSE']._serialized_start=1790
+  _globals['_WATCHRECOVERYRESPONSE']._serialized_end=1910
+  _globals['_RECOVERYPROGRESS']._serialized_start=1912
+  _globals['_RECOVERYPROGRESS']._serialized_end=2013
+  _globals['_RECOVERYAGENT']._serialized_start=2015
+  _globals['_RECOVERYAGENT']._serialized_end=2124
+  _globals['_RECOVERYSERVICE']._serialized_start=2392
+  _globals['_RECOVERYSERVICE']._serialized_end=2671
 # @@protoc_insertion_point(module_scope)

@@ -46,7 +46,11 @@ class _RecoveryStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Recover
     RECOVERY_STATE_RESTORED: _RecoveryState.ValueType  # 6
     """Handed to a new worker."""
     RECOVERY_STATE_RESUMED: _RecoveryState.ValueType  # 7
-    """The new worker has written."""
+    """The new worker has written or given it back, or the owner after it has."""
+    RECOVERY_STATE_BROKEN: _RecoveryState.ValueType  # 8
+    """Handed to a worker, but its newest state could not be read: reported there
+    and set free, for an operator to look after.
+    """
 
 class RecoveryState(_RecoveryState, metaclass=_RecoveryStateEnumTypeWrapper):
     """RecoveryState says how far an agent is in a recovery."""
@@ -66,7 +70,11 @@ RECOVERY_STATE_BUSY: RecoveryState.ValueType  # 5
 RECOVERY_STATE_RESTORED: RecoveryState.ValueType  # 6
 """Handed to a new worker."""
 RECOVERY_STATE_RESUMED: RecoveryState.ValueType  # 7
-"""The new worker has written."""
+"""The new worker has written or given it back, or the owner after it has."""
+RECOVERY_STATE_BROKEN: RecoveryState.ValueType  # 8
+"""Handed to a worker, but its newest state could not be read: reported there
+and set free, for an operator to look after.
+"""
 Global___RecoveryState: _TypeAlias = RecoveryState  # noqa: Y015
 
 @_typing.final
@@ -147,12 +155,13 @@ class Recovery(_message.Message):
     RESTORED_COUNT_FIELD_NUMBER: _builtins.int
     RESUMED_COUNT_FIELD_NUMBER: _builtins.int
     FRAME_BYTES_FIELD_NUMBER: _builtins.int
+    BROKEN_COUNT_FIELD_NUMBER: _builtins.int
     recovery_id: _builtins.str
     """Its id."""
     agent_count: _builtins.int
     """Agents selected."""
     fenced_count: _builtins.int
-    """Agents fenced; with a dry run, that would be."""
+    """Agents fenced and not moved since; with a dry run, that would be."""
     moved_count: _builtins.int
     """Agents that someone else claimed meanwhile."""
     live_count: _builtins.int
@@ -162,9 +171,11 @@ class Recovery(_message.Message):
     restored_count: _builtins.int
     """Agents handed to a new worker."""
     resumed_count: _builtins.int
-    """Agents whose new worker has written."""
+    """Agents whose new worker has written or given them back."""
     frame_bytes: _builtins.int
     """Stored bytes of the fenced agents' newest chains."""
+    broken_count: _builtins.int
+    """Agents whose newest state could not be read."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was started, by the database's clock."""
@@ -182,10 +193,11 @@ class Recovery(_message.Message):
         restored_count: _builtins.int = ...,
         resumed_count: _builtins.int = ...,
         frame_bytes: _builtins.int = ...,
+        broken_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_count", b"agent_count", "busy_count", b"busy_count", "create_time", b"create_time", "fenced_count", b"fenced_count", "frame_bytes", b"frame_bytes", "live_count", b"live_count", "moved_count", b"moved_count", "recovery_id", b"recovery_id", "restored_count", b"restored_count", "resumed_count", b"resumed_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_count", b"agent_count", "broken_count", b"broken_count", "busy_count", b"busy_count", "create_time", b"create_time", "fenced_count", b"fenced_count", "frame_bytes", b"frame_bytes", "live_count", b"live_count", "moved_count", b"moved_count", "recovery_id", b"recovery_id", "restored_count", b"restored_count", "resumed_count", b"resumed_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -492,7 +504,7 @@ class WatchRecoveryResponse(_message.Message):
 
     @_builtins.property
     def end(self) -> _history_service_pb2.StreamEnd:
-        """Every fenced agent has resumed, or `once` was set."""
+        """Nothing is outstanding any more, or `once` was set."""
 
     def __init__(
         self,

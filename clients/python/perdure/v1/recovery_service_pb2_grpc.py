@@ -71,9 +71,10 @@ class RecoveryServiceServicer(object):
     def StartRecovery(self, request, context):
         """StartRecovery plans and fences.
 
-        Each agent is claimed by compare-and-set on the epoch that was planned, in
-        short batches, so two rival recoveries never steal from each other and no
-        reader's or writer's lock is held for long. Idempotent by `recovery_id`:
+        Selected agents are planned with their subtrees. Each agent is claimed by
+        compare-and-set on the epoch that was planned, in short batches, so two
+        rival recoveries never steal from each other and no reader's or writer's
+        lock is held for long. Idempotent by `recovery_id`:
         again, it goes on where it stopped and returns the same recovery; another
         selector answers ID_REUSED. With `dry_run` nothing is written. Needs the
         admin scope. Errors: SELECTOR_EMPTY, ID_REUSED.
@@ -86,13 +87,14 @@ class RecoveryServiceServicer(object):
         """RestoreAgents hands agents to a worker and streams their state.
 
         The worker becomes the owner under its lease, which the open stream
-        renews. Each agent comes with the frames of its newest step and the
-        messages from `read_seq` on, read at delivery, less those that it wrote
-        itself at or before that step. A broken agent is reported with its last
-        good step and skipped. Batches are at most about 256 KiB (one larger agent
-        travels alone). The stream ends with a manifest; one that stops without
-        it is resumed with `resume_token`, for which the lease must be the same:
-        agents that were claimed but perhaps not delivered come again with the
+        renews. The first batch is empty and carries the first token. Each agent
+        comes with the frames of its newest step and the messages from `read_seq`
+        on, read at delivery, less those that it wrote itself at or before that
+        step. A broken agent is reported with its last good step, set free and
+        skipped. Batches are at most about 256 KiB (one larger agent travels
+        alone). The stream ends with a manifest; one that stops without it is
+        resumed with `resume_token`, for which the lease must be the same: agents
+        that this stream claimed and perhaps did not deliver come again with the
         same fence. Needs the write scope. Errors: RECOVERY_NOT_FOUND,
         SELECTOR_EMPTY, LEASE_REVOKED, TOKEN_STALE.
         """
@@ -104,8 +106,9 @@ class RecoveryServiceServicer(object):
         """WatchRecovery streams how far a recovery is.
 
         Level-triggered: first every agent as it stands, then those that changed.
-        A resume is a new snapshot. Ends when every fenced agent has resumed.
-        Needs the read scope. Errors: RECOVERY_NOT_FOUND.
+        A resume is a new snapshot. Ends when every fenced agent has resumed, was
+        claimed by someone else, or is broken. Needs the read scope. Errors:
+        RECOVERY_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,9 +43,10 @@ class RecoveryServiceStub:
     StartRecovery: _grpc.UnaryUnaryMultiCallable[_recovery_service_pb2.StartRecoveryRequest, _recovery_service_pb2.StartRecoveryResponse]
     """StartRecovery plans and fences.
 
-    Each agent is claimed by compare-and-set on the epoch that was planned, in
-    short batches, so two rival recoveries never steal from each other and no
-    reader's or writer's lock is held for long. Idempotent by `recovery_id`:
+    Selected agents are planned with their subtrees. Each agent is claimed by
+    compare-and-set on the epoch that was planned, in short batches, so two
+    rival recoveries never steal from each other and no reader's or writer's
+    lock is held for long. Idempotent by `recovery_id`:
     again, it goes on where it stopped and returns the same recovery; another
     selector answers ID_REUSED. With `dry_run` nothing is written. Needs the
     admin scope. Errors: SELECTOR_EMPTY, ID_REUSED.
@@ -54,13 +55,14 @@ class RecoveryServiceStub:
     """RestoreAgents hands agents to a worker and streams their state.
 
     The worker becomes the owner under its lease, which the open stream
-    renews. Each agent comes with the frames of its newest step and the
-    messages from `read_seq` on, read at delivery, less those that it wrote
-    itself at or before that step. A broken agent is reported with its last
-    good step and skipped. Batches are at most about 256 KiB (one larger agent
-    travels alone). The stream ends with a manifest; one that stops without
-    it is resumed with `resume_token`, for which the lease must be the same:
-    agents that were claimed but perhaps not delivered come again with the
+    renews. The first batch is empty and carries the first token. Each agent
+    comes with the frames of its newest step and the messages from `read_seq`
+    on, read at delivery, less those that it wrote itself at or before that
+    step. A broken agent is reported with its last good step, set free and
+    skipped. Batches are at most about 256 KiB (one larger agent travels
+    alone). The stream ends with a manifest; one that stops without it is
+    resumed with `resume_token`, for which the lease must be the same: agents
+    that this stream claimed and perhaps did not deliver come again with the
     same fence. Needs the write scope. Errors: RECOVERY_NOT_FOUND,
     SELECTOR_EMPTY, LEASE_REVOKED, TOKEN_STALE.
     """
@@ -68,8 +70,9 @@ class RecoveryServiceStub:
     """WatchRecovery streams how far a recovery is.
 
     Level-triggered: first every agent as it stands, then those that changed.
-    A resume is a new snapshot. Ends when every fenced agent has resumed.
-    Needs the read scope. Errors: RECOVERY_NOT_FOUND.
+    A resume is a new snapshot. Ends when every fenced agent has resumed, was
+    claimed by someone else, or is broken. Needs the read scope. Errors:
+    RECOVERY_NOT_FOUND.
     """
 
 @_typing.type_check_only
@@ -87,9 +90,10 @@ class RecoveryServiceAsyncStub(RecoveryServiceStub):
     StartRecovery: _aio.UnaryUnaryMultiCallable[_recovery_service_pb2.StartRecoveryRequest, _recovery_service_pb2.StartRecoveryResponse]  # type: ignore[assignment]
     """StartRecovery plans and fences.
 
-    Each agent is claimed by compare-and-set on the epoch that was planned, in
-    short batches, so two rival recoveries never steal from each other and no
-    reader's or writer's lock is held for long. Idempotent by `recovery_id`:
+    Selected agents are planned with their subtrees. Each agent is claimed by
+    compare-and-set on the epoch that was planned, in short batches, so two
+    rival recoveries never steal from each other and no reader's or writer's
+    lock is held for long. Idempotent by `recovery_id`:
     again, it goes on where it stopped and returns the same recovery; another
     selector answers ID_REUSED. With `dry_run` nothing is written. Needs the
     admin scope. Errors: SELECTOR_EMPTY, ID_REUSED.
@@ -98,13 +102,14 @@ class RecoveryServiceAsyncStub(RecoveryServiceStub):
     """RestoreAgents hands agents to a worker and streams their state.
 
     The worker becomes the owner under its lease, which the open stream
-    renews. Each agent comes with the frames of its newest step and the
-    messages from `read_seq` on, read at delivery, less those that it wrote
-    itself at or before that step. A broken agent is reported with its last
-    good step and skipped. Batches are at most about 256 KiB (one larger agent
-    travels alone). The stream ends with a manifest; one that stops without
-    it is resumed with `resume_token`, for which the lease must be the same:
-    agents that were claimed but perhaps not delivered come again with the
+    renews. The first batch is empty and carries the first token. Each agent
+    comes with the frames of its newest step and the messages from `read_seq`
+    on, read at delivery, less those that it wrote itself at or before that
+    step. A broken agent is reported with its last good step, set free and
+    skipped. Batches are at most about 256 KiB (one larger agent travels
+    alone). The stream ends with a manifest; one that stops without it is
+    resumed with `resume_token`, for which the lease must be the same: agents
+    that this stream claimed and perhaps did not deliver come again with the
     same fence. Needs the write scope. Errors: RECOVERY_NOT_FOUND,
     SELECTOR_EMPTY, LEASE_REVOKED, TOKEN_STALE.
     """
@@ -112,8 +117,9 @@ class RecoveryServiceAsyncStub(RecoveryServiceStub):
     """WatchRecovery streams how far a recovery is.
 
     Level-triggered: first every agent as it stands, then those that changed.
-    A resume is a new snapshot. Ends when every fenced agent has resumed.
-    Needs the read scope. Errors: RECOVERY_NOT_FOUND.
+    A resume is a new snapshot. Ends when every fenced agent has resumed, was
+    claimed by someone else, or is broken. Needs the read scope. Errors:
+    RECOVERY_NOT_FOUND.
     """
 
 class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -134,9 +140,10 @@ class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_recovery_service_pb2.StartRecoveryResponse, _abc.Awaitable[_recovery_service_pb2.StartRecoveryResponse]]:
         """StartRecovery plans and fences.
 
-        Each agent is claimed by compare-and-set on the epoch that was planned, in
-        short batches, so two rival recoveries never steal from each other and no
-        reader's or writer's lock is held for long. Idempotent by `recovery_id`:
+        Selected agents are planned with their subtrees. Each agent is claimed by
+        compare-and-set on the epoch that was planned, in short batches, so two
+        rival recoveries never steal from each other and no reader's or writer's
+        lock is held for long. Idempotent by `recovery_id`:
         again, it goes on where it stopped and returns the same recovery; another
         selector answers ID_REUSED. With `dry_run` nothing is written. Needs the
         admin scope. Errors: SELECTOR_EMPTY, ID_REUSED.
@@ -151,13 +158,14 @@ class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         """RestoreAgents hands agents to a worker and streams their state.
 
         The worker becomes the owner under its lease, which the open stream
-        renews. Each agent comes with the frames of its newest step and the
-        messages from `read_seq` on, read at delivery, less those that it wrote
-        itself at or before that step. A broken agent is reported with its last
-        good step and skipped. Batches are at most about 256 KiB (one larger agent
-        travels alone). The stream ends with a manifest; one that stops without
-        it is resumed with `resume_token`, for which the lease must be the same:
-        agents that were claimed but perhaps not delivered come again with the
+        renews. The first batch is empty and carries the first token. Each agent
+        comes with the frames of its newest step and the messages from `read_seq`
+        on, read at delivery, less those that it wrote itself at or before that
+        step. A broken agent is reported with its last good step, set free and
+        skipped. Batches are at most about 256 KiB (one larger agent travels
+        alone). The stream ends with a manifest; one that stops without it is
+        resumed with `resume_token`, for which the lease must be the same: agents
+        that this stream claimed and perhaps did not deliver come again with the
         same fence. Needs the write scope. Errors: RECOVERY_NOT_FOUND,
         SELECTOR_EMPTY, LEASE_REVOKED, TOKEN_STALE.
         """
@@ -171,8 +179,9 @@ class RecoveryServiceServicer(metaclass=_abc_1.ABCMeta):
         """WatchRecovery streams how far a recovery is.
 
         Level-triggered: first every agent as it stands, then those that changed.
-        A resume is a new snapshot. Ends when every fenced agent has resumed.
-        Needs the read scope. Errors: RECOVERY_NOT_FOUND.
+        A resume is a new snapshot. Ends when every fenced agent has resumed, was
+        claimed by someone else, or is broken. Needs the read scope. Errors:
+        RECOVERY_NOT_FOUND.
         """
 
 def add_RecoveryServiceServicer_to_server(servicer: RecoveryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

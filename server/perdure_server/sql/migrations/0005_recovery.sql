@@ -1,26 +1,53 @@
 -- migrate:up
 
--- plan_agents_1 adds agents, with the epoch that was seen, to the plan of a
--- recovery; those already planned stay as they are. The recovery's row is the
--- lock, so two starts of one recovery number its agents once.
+-- plan_agents_1 adds the next page of agents that a selector picks to a
+-- recovery, in the order of their ids; with the last page also their subtrees,
+-- since owning a parent owns its subtree. Returns whether the plan is complete.
+-- A call that was lost is simply made again: the plan itself says how far it is.
 CREATE FUNCTION perdure_store.plan_agents_1(
-  p_tenant text, p_recovery uuid, p_agents text[], p_epochs bigint[])
-RETURNS void
+  p_tenant text, p_recovery uuid, p_agents text[], p_owner text, p_labels jsonb, p_lease_state text, p_framework text,
+  p_agent_slug text, p_parent text, p_max_schema_version bigint, p_connected_ms bigint, p_limit bigint)
+RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
-  v_last bigint;
+  v_after text;
+  v_ordinal bigint;
+  v_added bigint;
 BEGIN
   PERFORM 1 FROM perdure_store.recoveries r
-  WHERE r.tenant_id = p_tenant AND r.recovery_id = p_recovery
+  WHERE r.tenant_id = p_tenant AND r.recovery_id = p_recovery AND r.planned_time IS NULL
   FOR NO KEY UPDATE;
-  SELECT coalesce(max(q.ordinal), -1) INTO v_last FROM perdure_store.recovery_agents q
-  WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery;
+  IF NOT FOUND THEN RETURN true; END IF;
+  SELECT q.agent_id, q.ordinal INTO v_after, v_ordinal FROM perdure_store.recovery_agents q
+  WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery
+  ORDER BY q.ordinal DESC LIMIT 1;
+  v_ordinal := coalesce(v_ordinal, 0);
   INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, ordinal, planned_epoch, agent_id)
-  SELECT p_tenant, p_recovery, v_last + row_number() OVER (ORDER BY n.agent_id), n.epoch, n.agent_id
-  FROM unnest(p_agents, p_epochs) AS n (agent_id, epoch)
-  WHERE NOT EXISTS (
-    SELECT FROM perdure_store.recovery_agents q
-    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = n.agent_id);
+  SELECT p_tenant, p_recovery, v_ordinal + row_number() OVER (ORDER BY s.agent_id), s.epoch, s.agent_id
+  FROM perdure_store.select_agents_1(
+    p_tenant, p_agents, p_owner, p_labels, p_lease_state, p_framework, p_agent_slug, p_parent, p_max_schema_version,
+    p_connected_ms, v_after, p_limit) s;
+  GET DIAGNOSTICS v_added = ROW_COUNT;
+  IF v_added = p_limit THEN RETURN false; END IF;
+
+  INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, ordinal, planned_epoch, agent_id)
+  WITH RECURSIVE tree (agent_id, depth) AS (
+    SELECT q.agent_id, 0 FROM perdure_store.recovery_agents q
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery
+    UNION
+    SELECT a.agent_id, t.depth + 1
+    FROM tree t
+    JOIN perdure_store.agents a ON a.tenant_id = p_tenant AND a.parent_agent_id = t.agent_id
+    WHERE t.depth < 100
+  )
+  SELECT p_tenant, p_recovery, v_ordinal + v_added + row_number() OVER (ORDER BY a.agent_id), a.epoch, a.agent_id
+  FROM perdure_store.agents a
+  WHERE a.tenant_id = p_tenant AND a.delete_time IS NULL
+    AND a.agent_id IN (SELECT t.agent_id FROM tree t WHERE t.depth > 0)
+  ON CONFLICT DO NOTHING;
+  UPDATE perdure_store.recoveries r SET planned_time = now()
+  WHERE r.tenant_id = p_tenant AND r.recovery_id = p_recovery;
+  RETURN true;
 END $$;
 
 -- fence_agents_1 fences the next planned agents of a recovery: each by
@@ -91,11 +118,12 @@ BEGIN
 END $$;
 
 -- take_agents_1 hands fenced agents of a recovery to a lease by a second claim,
--- a parent with its subtree. An agent whose new worker's lease is over returns
--- to the pool and is taken again. Rows as of claim_agents_1.
+-- a parent with its subtree, one claim id of p_claims to each. With p_again it
+-- hands out those that came back to the pool because their new worker's lease is
+-- over. Rows as of claim_agents_1, in the order of p_claims.
 CREATE FUNCTION perdure_store.take_agents_1(
   p_tenant text, p_recovery uuid, p_lease uuid, p_owner text, p_labels jsonb, p_ttl_ms bigint, p_connected_ms bigint,
-  p_limit bigint)
+  p_again boolean, p_claims uuid[])
 RETURNS TABLE (outcome text, agent_id text, epoch bigint, claim_id uuid)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -104,40 +132,62 @@ DECLARE
   r record;
   a perdure_store.agents%ROWTYPE;
   k record;
+  v_ordinals bigint[];
   v_claim uuid;
+  v_used bigint := 0;
   v_taken text[] := '{}';
 BEGIN
   l := perdure_store.touch_lease_1(p_tenant, p_lease, p_owner, p_labels, p_ttl_ms);
   IF l.outcome <> 'live' THEN
     outcome := l.outcome; RETURN NEXT; RETURN;
   END IF;
+  -- A child waits for its parent and comes with it.
+  IF NOT p_again THEN
+    v_ordinals := ARRAY(
+      SELECT q.ordinal FROM perdure_store.recovery_agents q
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'fenced'
+        AND NOT EXISTS (
+          SELECT FROM perdure_store.agents c
+          JOIN perdure_store.recovery_agents p
+            ON p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id = c.parent_agent_id
+          WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id AND c.parent_agent_id <> c.agent_id
+            AND p.state IN ('planned', 'fenced'))
+      ORDER BY q.ordinal LIMIT cardinality(p_claims)
+      FOR NO KEY UPDATE SKIP LOCKED);
+  ELSE
+    -- An agent that its new owner gave back does not hang on the lease any more.
+    v_ordinals := ARRAY(
+      SELECT q.ordinal FROM perdure_store.recovery_agents q
+      JOIN perdure_store.agents o ON o.tenant_id = p_tenant AND o.agent_id = q.agent_id AND o.lease_id = q.lease_id
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'restored'
+        AND NOT EXISTS (
+          SELECT FROM perdure_store.leases x
+          WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id
+            AND perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms))
+        AND NOT EXISTS (
+          SELECT FROM perdure_store.recovery_agents p
+          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id = o.parent_agent_id
+            AND p.agent_id <> o.agent_id AND p.state = 'restored' AND p.lease_id = q.lease_id)
+      ORDER BY q.ordinal LIMIT cardinality(p_claims)
+      FOR NO KEY UPDATE OF q SKIP LOCKED);
+  END IF;
   FOR r IN
     SELECT q.ordinal, q.agent_id, q.epoch FROM perdure_store.recovery_agents q
-    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery
-      AND (q.state = 'fenced' OR (q.state = 'restored' AND NOT EXISTS (
-        SELECT FROM perdure_store.leases x
-        WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id
-          AND perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms))))
-      -- A child waits for its parent and comes with it.
-      AND NOT EXISTS (
-        SELECT FROM perdure_store.agents c
-        JOIN perdure_store.recovery_agents p
-          ON p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id = c.parent_agent_id
-        WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id AND p.state = 'fenced')
-    ORDER BY q.ordinal LIMIT p_limit
-    FOR NO KEY UPDATE SKIP LOCKED
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = ANY (v_ordinals)
+    ORDER BY q.ordinal
   LOOP
     CONTINUE WHEN r.agent_id = ANY (v_taken);
     SELECT * INTO a FROM perdure_store.agents x
     WHERE x.tenant_id = p_tenant AND x.agent_id = r.agent_id
     FOR NO KEY UPDATE SKIP LOCKED;
     CONTINUE WHEN NOT FOUND;
-    IF a.epoch IS DISTINCT FROM r.epoch THEN
+    IF a.epoch IS DISTINCT FROM r.epoch OR a.delete_time IS NOT NULL THEN
       UPDATE perdure_store.recovery_agents q SET state = 'moved'
       WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = r.ordinal;
       CONTINUE;
     END IF;
-    v_claim := gen_random_uuid();
+    v_used := v_used + 1;
+    v_claim := p_claims[v_used];
     FOR k IN
       SELECT s.agent_id, s.epoch
       FROM perdure_store.claim_subtree_1(p_tenant, r.agent_id, p_lease, v_claim, '', p_connected_ms) s
