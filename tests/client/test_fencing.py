@@ -161,6 +161,7 @@ async def test_a_second_claim_of_the_same_worker_fences_its_first(
     await fence(client, name)
     second = await worker.agents.acquire(name)
 
+    assert first.fenced
     with pytest.raises(perdure.Fenced):
         await write_step(first, said("old attempt"))
     await write_step(second, said("new attempt"))

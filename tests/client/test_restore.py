@@ -217,13 +217,10 @@ async def test_what_was_not_taken_from_a_restore_is_free_again(
             break
         await asyncio.sleep(0.5)
 
-    received = {fence.agent_id for fence in worker.leases._fences()}
-    assert received == {kept.agent_id}
     live = [each.agent_id async for each in client.agents.list(ids=ids, lease="live")]
-    assert kept.agent_id in live
-    free = [each.agent_id async for each in client.agents.list(ids=ids, lease="free")]
-    assert len(free) >= 4 if pad_bytes else len(free) == 19
-    await kept.release()
+    assert live == [kept.agent_id]
+    async with kept:
+        await write_step(kept, said("still mine"))
 
 
 async def test_many_unread_messages_are_filled_up_by_reading(
@@ -269,3 +266,39 @@ async def test_a_recovery_takes_no_selection_of_its_own(
             recovery_id="00000000-0000-4000-8000-000000000000"
         ):
             pass
+
+
+async def test_closing_the_client_ends_a_restore_that_follows(
+    connect: Connect, name: str
+) -> None:
+    client = connect()
+
+    async def follow() -> None:
+        async for _ in client.agents.restore(framework=name, follow=True):
+            pass
+
+    following = asyncio.create_task(follow())
+    await asyncio.sleep(0.5)
+    await client.close()
+
+    with pytest.raises(perdure.PerdureError) as caught:
+        await asyncio.wait_for(following, 10)
+    assert caught.value.reason in ("CLIENT_CLOSED", "LEASE_REVOKED")
+
+
+async def test_an_abandoned_iteration_leaves_nothing_behind(
+    connect: Connect, name: str
+) -> None:
+    await leave_fleet(connect, name, 2)
+
+    async with connect() as client:
+        async for agent in client.agents.restore(framework=name, follow=True):
+            assert agent.has_state
+            break
+    await asyncio.sleep(0.1)
+    others = [
+        task.get_coro().__qualname__  # type: ignore[union-attr]
+        for task in asyncio.all_tasks()
+        if task is not asyncio.current_task()
+    ]
+    assert [each for each in others if "Restore" in each] == []

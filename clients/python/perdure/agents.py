@@ -172,6 +172,13 @@ class Acquisition:
         await self._agent.__aexit__(kind, error, trace)
 
     async def _acquire(self) -> Agent:
+        self._leases.claiming.add(self._spec.claim_id)
+        try:
+            return await self._claim_and_load()
+        finally:
+            self._leases.claiming.discard(self._spec.claim_id)
+
+    async def _claim_and_load(self) -> Agent:
         acquired, *below = await self._claim()
         refusal = _refusal(acquired)
         if refusal is not None:

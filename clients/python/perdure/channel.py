@@ -126,6 +126,11 @@ class Channel:
                 return await method(self._pick())(
                     request, timeout=backoff.remaining_s(), metadata=self._metadata
                 )
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if self._closed and task is not None and not task.cancelling():
+                    raise _closed() from error
+                raise
             except grpc.aio.AioRpcError as error:
                 failure = self.read_failure(error)
                 delay_s = backoff.next_delay_s(failure)
@@ -159,7 +164,7 @@ class Channel:
     def _pick(self) -> Stubs:
         self.origin.check()
         if self._closed:
-            raise Invalid("this client was closed", reason="CLIENT_CLOSED")
+            raise _closed()
         if not self._stubs:
             self._open()
         self._next = (self._next + 1) % len(self._stubs)
@@ -181,3 +186,7 @@ class Channel:
                 reason="LIMIT_EXCEEDED",
                 metadata={"limit": str(MAX_WIRE_BYTES), "actual": str(size)},
             )
+
+
+def _closed() -> Invalid:
+    return Invalid("this client was closed", reason="CLIENT_CLOSED")

@@ -43,6 +43,7 @@ class Leases:
 
     The lease is made by the first acquire or restore. A worker that cannot renew for
     a while goes on working: its writes are accepted until somebody else claims.
+    `claiming` are the claims that are under way, `open_restores` counts the streams.
     """
 
     def __init__(
@@ -65,6 +66,8 @@ class Leases:
         self.labels = dict(labels or {})
         self.ttl_s = ttl_s
         self.lease_id = str(uuid.uuid4())
+        self.claiming: set[str] = set()
+        self.open_restores = 0
         self._channel = channel
         self._held: dict[str, Holding] = {}
         self._lock = threading.Lock()
@@ -92,15 +95,28 @@ class Leases:
         )
 
     def hold(self, agent: Holding) -> None:
-        """Test this agent's fence with each renewal."""
+        """Test this agent's fence with each renewal.
+
+        An earlier claim of the same agent by this process is stale by now.
+        """
         with self._lock:
+            earlier = self._held.get(agent.fence.agent_id)
             self._held[agent.fence.agent_id] = agent
+        if earlier is not None and earlier is not agent:
+            earlier.lose(_stale(earlier.fence), cancel=True)
 
     def drop(self, agent: Holding) -> None:
         """Stop testing this agent's fence."""
         with self._lock:
             if self._held.get(agent.fence.agent_id) is agent:
                 del self._held[agent.fence.agent_id]
+
+    def knows(self, fence: Fence) -> bool:
+        """Whether this process holds the agent, or is about to."""
+        held = self._held.get(fence.agent_id)
+        return fence.claim_id in self.claiming or (
+            held is not None and held.fence == fence
+        )
 
     async def release(self, fences: Sequence[Fence]) -> None:
         """Give agents back: they are free at once. Stale fences are passed over."""
@@ -178,12 +194,7 @@ class Leases:
             if agent is None or agent.fence != fence:
                 continue
             self.drop(agent)
-            error = Fenced(
-                f"agent {fence.agent_id} was claimed by another worker",
-                reason="STALE_FENCE",
-                metadata={"agent_id": fence.agent_id, "epoch": str(fence.epoch)},
-            )
-            agent.lose(error, cancel=True)
+            agent.lose(_stale(fence), cancel=True)
 
     def _give_up(self, why: str, reason: str, *, cancel: bool) -> None:
         with self._lock:
@@ -195,3 +206,11 @@ class Leases:
                 metadata={"agent_id": agent.fence.agent_id},
             )
             agent.lose(error, cancel=cancel)
+
+
+def _stale(fence: Fence) -> Fenced:
+    return Fenced(
+        f"agent {fence.agent_id} was claimed by another worker",
+        reason="STALE_FENCE",
+        metadata={"agent_id": fence.agent_id, "epoch": str(fence.epoch)},
+    )

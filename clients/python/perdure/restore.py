@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
@@ -15,21 +14,24 @@ from perdure.channel import Channel
 from perdure.errors import DataLoss, Fenced, PerdureError
 from perdure.history import read_batches
 from perdure.lease import Leases
+from perdure.manifest import Manifest
 from perdure.messages import StoredMessage, read_stored
 from perdure.state import decode_frames
 from perdure.stream import StreamEnd, resume_stream
 from perdure.v1 import checkpoint_pb2, error_reason_pb2
-from perdure.v1.agent_pb2 import AgentSelector
+from perdure.v1.agent_pb2 import AgentSelector, Fence, LeaseSpec
 from perdure.v1.history_service_pb2 import ReadMessagesRequest
 from perdure.v1.recovery_service_pb2 import (
     RestoreAgentsRequest,
     RestoreAgentsResponse,
     RestoredAgent,
-    RestoreManifest,
 )
 
 PREFETCH_BATCHES: Final = 4
 """Batches of about 256 KiB that are decoded ahead of the application."""
+
+RECLAIM_TIMEOUT_S: Final = 10.0
+"""Time to give back what was claimed ahead of a reader who stopped early."""
 
 _log = logging.getLogger("perdure")
 
@@ -64,33 +66,6 @@ class RestorePlan:
     """Go on with agents that are lost later."""
 
 
-class _Manifest:
-    """Counts one stream as it arrives, and compares it with the server's count."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-        self._counts = [0, 0, 0]
-
-    def add(self, restored: RestoredAgent) -> None:
-        if restored.HasField("error"):
-            self._counts[2] += 1
-            return
-        self._counts[0] += 1
-        self._counts[1] += restored.rebuilt
-        digest = restored.checkpoint.digest.hex()
-        line = f"{restored.agent.agent_id}\0{restored.checkpoint.step}\0{digest}\n"
-        self._hash.update(line.encode())
-
-    def check(self, end: RestoreManifest) -> None:
-        counts = [end.restored_count, end.rebuilt_count, end.failed_count]
-        if counts != self._counts or end.digest != self._hash.digest():
-            raise DataLoss(
-                f"the restore is not complete: the server sent {counts} agents "
-                f"(restored, rebuilt, failed), {self._counts} arrived; restore again",
-                reason="MANIFEST_MISMATCH",
-            )
-
-
 class Restore:
     """Agents that come back: iterate over it once."""
 
@@ -107,9 +82,12 @@ class Restore:
         self._leases = leases
         self._plan = plan
         self._on_broken = on_broken
-        self._manifest = _Manifest()
+        self._manifest = Manifest()
         self._seen: set[tuple[str, int, str]] = set()
         self._queue: asyncio.Queue[list[Agent] | None] = asyncio.Queue(PREFETCH_BATCHES)
+        self._lease: LeaseSpec | None = None
+        self._token = ""
+        self._complete = False
 
     def __aiter__(self) -> AsyncGenerator[Agent, None]:
         """Begin the stream."""
@@ -118,6 +96,7 @@ class Restore:
     async def _run(self) -> AsyncGenerator[Agent, None]:
         producing = asyncio.create_task(self._produce())
         ready: list[Agent] = []
+        self._leases.open_restores += 1
         try:
             while (batch := await self._queue.get()) is not None:
                 ready = batch[::-1]
@@ -130,29 +109,21 @@ class Restore:
             producing.cancel()
             with suppress(asyncio.CancelledError, PerdureError):
                 await producing
+            self._leases.open_restores -= 1
             await self._give_back(ready)
+            if not self._complete:
+                await self._reclaim()
 
     async def _produce(self) -> None:
-        lease = self._leases.spec()
-        plan = self._plan
-
-        def make_request(token: str) -> RestoreAgentsRequest:
-            self._manifest = _Manifest()
-            request = RestoreAgentsRequest(
-                lease=lease,
-                at_most=plan.at_most,
-                follow=plan.follow,
-                encoding=checkpoint_pb2.STATE_ENCODING_FRAMES,
-                resume_token=token,
-            )
-            if plan.recovery_id is not None:
-                request.recovery_id = plan.recovery_id
-            elif plan.selector is not None:
-                request.selector.CopyFrom(plan.selector)
-            return request
-
+        self._lease = self._leases.spec()
         try:
-            await self._read(make_request)
+            async with aclosing(self._events(self._request)) as events:
+                async for event in events:
+                    if event.HasField("end"):
+                        self._manifest.check(event.end)
+                        self._complete = True
+                    elif event.batch.agents:
+                        await self._take(list(event.batch.agents))
         except asyncio.CancelledError:
             raise  # nobody reads the queue any more
         except BaseException:
@@ -160,20 +131,70 @@ class Restore:
             raise
         await self._queue.put(None)
 
-    async def _read(self, make_request: Callable[[str], RestoreAgentsRequest]) -> None:
-        events = resume_stream(
+    def _request(self, token: str) -> RestoreAgentsRequest:
+        """Return the request that begins or resumes the stream."""
+        self._manifest = Manifest()
+        plan = self._plan
+        request = RestoreAgentsRequest(
+            lease=self._lease,
+            at_most=plan.at_most,
+            follow=plan.follow,
+            encoding=checkpoint_pb2.STATE_ENCODING_FRAMES,
+            resume_token=token,
+        )
+        if plan.recovery_id is not None:
+            request.recovery_id = plan.recovery_id
+        elif plan.selector is not None:
+            request.selector.CopyFrom(plan.selector)
+        return request
+
+    def _events(
+        self, make_request: Callable[[str], RestoreAgentsRequest]
+    ) -> AsyncGenerator[RestoreAgentsResponse, None]:
+        return resume_stream(
             self._channel,
             lambda stubs: stubs.recoveries.RestoreAgents,
             make_request,
-            token_of=lambda event: event.batch.resume_token,
+            token_of=self._token_of,
             end_of=_end_of,
         )
-        async with aclosing(events):
-            async for event in events:
-                if event.HasField("end"):
-                    self._manifest.check(event.end)
-                elif event.batch.agents:
-                    await self._take(list(event.batch.agents))
+
+    def _token_of(self, event: RestoreAgentsResponse) -> str:
+        self._token = event.batch.resume_token or self._token
+        return event.batch.resume_token
+
+    async def _reclaim(self) -> None:
+        """Release what the server claimed ahead of a reader who stopped early.
+
+        The stream is resumed once, without taking more: it repeats what the lease
+        holds, and what nobody here knows was never delivered.
+        """
+        token = self._token
+        over = self._lease is None or self._lease.lease_id != self._leases.lease_id
+        if over or not token or self._leases.open_restores:
+            return
+
+        def make_request(later: str) -> RestoreAgentsRequest:
+            request = self._request(later or token)
+            request.at_most = 1
+            request.follow = False
+            return request
+
+        unknown: list[Fence] = []
+        try:
+            async with asyncio.timeout(RECLAIM_TIMEOUT_S):
+                async with aclosing(self._events(make_request)) as events:
+                    async for event in events:
+                        for restored in event.batch.agents:
+                            fence = restored.fence
+                            if fence.claim_id and not self._leases.knows(fence):
+                                unknown.append(fence)
+                await self._leases.release(unknown)
+        except (PerdureError, TimeoutError) as error:
+            _log.warning(
+                "agents that were claimed ahead stay held until the lease ends (%s)",
+                type(error).__name__,
+            )
 
     async def _take(self, batch: list[RestoredAgent]) -> None:
         fresh = []
@@ -184,8 +205,8 @@ class Restore:
                 continue
             fence = restored.fence
             identity = (fence.agent_id, fence.epoch, fence.claim_id)
-            # A resumed stream repeats what was perhaps not delivered.
-            if identity not in self._seen:
+            # A resumed stream repeats whatever the lease holds, from here or not.
+            if identity not in self._seen and not self._leases.knows(fence):
                 self._seen.add(identity)
                 fresh.append(restored)
         decoded = await asyncio.to_thread(_decode_all, fresh)

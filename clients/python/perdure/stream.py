@@ -115,5 +115,8 @@ async def _read(
         with suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
             await reading
         raise TimeoutError
+    if reading.cancelled():
+        # Not by this task: the client was closed meanwhile, as the next call says.
+        raise TimeoutError
     response = reading.result()
     return None if response is grpc.aio.EOF else response  # type: ignore[return-value]
