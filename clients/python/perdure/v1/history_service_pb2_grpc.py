@@ -100,7 +100,8 @@ class HistoryServiceServicer(object):
     def ListConversations(self, request, context):
         """ListConversations pages through conversations in the order of their ids.
 
-        Needs the read scope. Errors: PAGE_TOKEN_INVALID, LIMIT_EXCEEDED.
+        Needs the read scope. Errors: PAGE_TOKEN_INVALID, VALUE_NOT_STORABLE,
+        LIMIT_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,8 +119,8 @@ class HistoryServiceServicer(object):
         acquired, messages of another role than user need its fence
         (FENCE_REQUIRED); a key with the admin scope may write without. Needs the
         write scope. Errors: CONVERSATION_NOT_FOUND, DELETED, CONVERSATION_CLOSED,
-        STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, VALUE_NOT_STORABLE,
-        LIMIT_EXCEEDED.
+        STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, RANGE_INVALID,
+        VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,8 +135,11 @@ class HistoryServiceServicer(object):
         gap and no duplicate. With `follow` the stream goes on with messages as
         they are committed; an empty batch is a heartbeat, sent at least every 10
         seconds. No connection to the database is held while the reader is slow.
+        A reader who takes nothing for 30 seconds is dropped with
+        DEADLINE_EXCEEDED. A message that is too large for one response in the
+        view asked for is LIMIT_EXCEEDED; in the native view every message fits.
         Needs the read scope. Errors: CONVERSATION_NOT_FOUND, DELETED,
-        TOKEN_STALE, RANGE_INVALID.
+        TOKEN_STALE, RANGE_INVALID, VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

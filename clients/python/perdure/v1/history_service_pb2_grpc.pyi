@@ -55,7 +55,8 @@ class HistoryServiceStub:
     ListConversations: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.ListConversationsRequest, _history_service_pb2.ListConversationsResponse]
     """ListConversations pages through conversations in the order of their ids.
 
-    Needs the read scope. Errors: PAGE_TOKEN_INVALID, LIMIT_EXCEEDED.
+    Needs the read scope. Errors: PAGE_TOKEN_INVALID, VALUE_NOT_STORABLE,
+    LIMIT_EXCEEDED.
     """
     AppendMessages: _grpc.UnaryUnaryMultiCallable[_history_service_pb2.AppendMessagesRequest, _history_service_pb2.AppendMessagesResponse]
     """AppendMessages adds a batch at the end of a conversation, all or none.
@@ -69,8 +70,8 @@ class HistoryServiceStub:
     acquired, messages of another role than user need its fence
     (FENCE_REQUIRED); a key with the admin scope may write without. Needs the
     write scope. Errors: CONVERSATION_NOT_FOUND, DELETED, CONVERSATION_CLOSED,
-    STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, VALUE_NOT_STORABLE,
-    LIMIT_EXCEEDED.
+    STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, RANGE_INVALID,
+    VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
     """
     ReadMessages: _grpc.UnaryStreamMultiCallable[_history_service_pb2.ReadMessagesRequest, _history_service_pb2.ReadMessagesResponse]
     """ReadMessages streams messages in the order of seq.
@@ -81,8 +82,11 @@ class HistoryServiceStub:
     gap and no duplicate. With `follow` the stream goes on with messages as
     they are committed; an empty batch is a heartbeat, sent at least every 10
     seconds. No connection to the database is held while the reader is slow.
+    A reader who takes nothing for 30 seconds is dropped with
+    DEADLINE_EXCEEDED. A message that is too large for one response in the
+    view asked for is LIMIT_EXCEEDED; in the native view every message fits.
     Needs the read scope. Errors: CONVERSATION_NOT_FOUND, DELETED,
-    TOKEN_STALE, RANGE_INVALID.
+    TOKEN_STALE, RANGE_INVALID, VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
     """
 
 @_typing.type_check_only
@@ -112,7 +116,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     ListConversations: _aio.UnaryUnaryMultiCallable[_history_service_pb2.ListConversationsRequest, _history_service_pb2.ListConversationsResponse]  # type: ignore[assignment]
     """ListConversations pages through conversations in the order of their ids.
 
-    Needs the read scope. Errors: PAGE_TOKEN_INVALID, LIMIT_EXCEEDED.
+    Needs the read scope. Errors: PAGE_TOKEN_INVALID, VALUE_NOT_STORABLE,
+    LIMIT_EXCEEDED.
     """
     AppendMessages: _aio.UnaryUnaryMultiCallable[_history_service_pb2.AppendMessagesRequest, _history_service_pb2.AppendMessagesResponse]  # type: ignore[assignment]
     """AppendMessages adds a batch at the end of a conversation, all or none.
@@ -126,8 +131,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     acquired, messages of another role than user need its fence
     (FENCE_REQUIRED); a key with the admin scope may write without. Needs the
     write scope. Errors: CONVERSATION_NOT_FOUND, DELETED, CONVERSATION_CLOSED,
-    STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, VALUE_NOT_STORABLE,
-    LIMIT_EXCEEDED.
+    STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, RANGE_INVALID,
+    VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
     """
     ReadMessages: _aio.UnaryStreamMultiCallable[_history_service_pb2.ReadMessagesRequest, _history_service_pb2.ReadMessagesResponse]  # type: ignore[assignment]
     """ReadMessages streams messages in the order of seq.
@@ -138,8 +143,11 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     gap and no duplicate. With `follow` the stream goes on with messages as
     they are committed; an empty batch is a heartbeat, sent at least every 10
     seconds. No connection to the database is held while the reader is slow.
+    A reader who takes nothing for 30 seconds is dropped with
+    DEADLINE_EXCEEDED. A message that is too large for one response in the
+    view asked for is LIMIT_EXCEEDED; in the native view every message fits.
     Needs the read scope. Errors: CONVERSATION_NOT_FOUND, DELETED,
-    TOKEN_STALE, RANGE_INVALID.
+    TOKEN_STALE, RANGE_INVALID, VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -184,7 +192,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_history_service_pb2.ListConversationsResponse, _abc.Awaitable[_history_service_pb2.ListConversationsResponse]]:
         """ListConversations pages through conversations in the order of their ids.
 
-        Needs the read scope. Errors: PAGE_TOKEN_INVALID, LIMIT_EXCEEDED.
+        Needs the read scope. Errors: PAGE_TOKEN_INVALID, VALUE_NOT_STORABLE,
+        LIMIT_EXCEEDED.
         """
 
     @_abc_1.abstractmethod
@@ -204,8 +213,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         acquired, messages of another role than user need its fence
         (FENCE_REQUIRED); a key with the admin scope may write without. Needs the
         write scope. Errors: CONVERSATION_NOT_FOUND, DELETED, CONVERSATION_CLOSED,
-        STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, VALUE_NOT_STORABLE,
-        LIMIT_EXCEEDED.
+        STALE_FENCE, FENCE_REQUIRED, SEQ_CONFLICT, ID_REUSED, RANGE_INVALID,
+        VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
         """
 
     @_abc_1.abstractmethod
@@ -222,8 +231,11 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         gap and no duplicate. With `follow` the stream goes on with messages as
         they are committed; an empty batch is a heartbeat, sent at least every 10
         seconds. No connection to the database is held while the reader is slow.
+        A reader who takes nothing for 30 seconds is dropped with
+        DEADLINE_EXCEEDED. A message that is too large for one response in the
+        view asked for is LIMIT_EXCEEDED; in the native view every message fits.
         Needs the read scope. Errors: CONVERSATION_NOT_FOUND, DELETED,
-        TOKEN_STALE, RANGE_INVALID.
+        TOKEN_STALE, RANGE_INVALID, VALUE_NOT_STORABLE, LIMIT_EXCEEDED.
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
