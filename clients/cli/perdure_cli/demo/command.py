@@ -1,0 +1,48 @@
+"""`perdure demo`: the whole loop on real conversations, in one command."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from perdure_cli.demo.conversations import ConversationFileError, load_conversations
+from perdure_cli.demo.processes import DemoError
+from perdure_cli.demo.stage import Stage
+
+MIN_AGENTS = 8
+
+
+@click.command()
+@click.option(
+    "--agents",
+    default=200,
+    show_default=True,
+    type=click.IntRange(MIN_AGENTS, 2000),
+    help="How many agents, each with one conversation.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Conversations as JSONL; else those that PERDURE_DEMO_DATA names, else the "
+    "project's own generator.",
+)
+def demo(agents: int, data: Path | None) -> None:
+    """Let a fleet of agents lose workers and server, and come back whole.
+
+    The last line is one JSON object with what was counted. Exits with status 1 if a
+    promise broke.
+    """
+    named = os.environ.get("PERDURE_DEMO_DATA")
+    source = data or (Path(named) if named else None)
+    try:
+        name, conversations = load_conversations(source, agents)
+        stage = Stage(source, name, conversations)
+        result = asyncio.run(stage.run())
+    except (ConversationFileError, DemoError) as exc:
+        raise click.ClickException(str(exc)) from exc
+    print(json.dumps(result), flush=True)
+    if not stage.is_kept:
+        sys.exit(1)
