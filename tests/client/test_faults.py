@@ -54,6 +54,23 @@ async def test_a_commit_whose_reply_was_lost_is_no_conflict_and_no_duplicate(
     assert steps == [3, 2, 1]
 
 
+async def test_a_worker_fenced_before_its_retry_learns_that_it_was_committed(
+    client: perdure.AsyncClient, connect: Connect, proxy: Proxy, name: str
+) -> None:
+    agent = await connect(proxy.address).agents.acquire(name)
+    proxy.lose_replies = True
+    writing = asyncio.create_task(write_step(agent, said("one"), state=1))
+    await until_stored(client, name, 1)
+    await client.recovery.start(ids=[name], even_live=True)
+    proxy.lose_replies = False
+    proxy.cut()
+
+    with pytest.raises(perdure.Fenced) as caught:
+        await writing
+    assert caught.value.committed
+    assert await client.history.load(name) == [said("one")]
+
+
 async def test_several_channels_are_several_connections(
     connect: Connect, proxy: Proxy, name: str
 ) -> None:

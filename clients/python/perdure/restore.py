@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from perdure.agent import Agent, Standing, wrote
 from perdure.channel import Channel
-from perdure.errors import DataLoss, Fenced, PerdureError
+from perdure.errors import DataLoss, Fenced, Invalid, PerdureError
 from perdure.history import read_batches
 from perdure.lease import Leases
 from perdure.manifest import Manifest
@@ -87,10 +87,17 @@ class Restore:
         self._queue: asyncio.Queue[list[Agent] | None] = asyncio.Queue(PREFETCH_BATCHES)
         self._lease: LeaseSpec | None = None
         self._token = ""
+        self._begun = False
         self._complete = False
 
     def __aiter__(self) -> AsyncGenerator[Agent, None]:
-        """Begin the stream."""
+        """Begin the stream; Invalid when it was begun before."""
+        if self._begun:
+            raise Invalid(
+                "a restore is iterated over once; call restore again",
+                reason="BROKEN_STREAM",
+            )
+        self._begun = True
         return self._run()
 
     async def _run(self) -> AsyncGenerator[Agent, None]:
