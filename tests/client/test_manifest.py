@@ -1,6 +1,7 @@
 """A restore that arrived incomplete is told apart from one that is complete."""
 
 import pytest
+
 from perdure.errors import DataLoss
 from perdure.manifest import Manifest
 from perdure.v1.agent_pb2 import Agent
@@ -20,7 +21,7 @@ END = RestoreManifest(
     restored_count=2,
     rebuilt_count=1,
     failed_count=1,
-    # printf 'a\\0003\\00001ff\\nb\\0000\\000\\n' | sha256sum
+    # printf 'a\0003\00001ff\nb\0000\000\n' | sha256sum
     digest=bytes.fromhex(
         "a1d42cebe5a5dd0ee8c0f767ba583487aeafd5525bd2e454a15e24b88d5349e7"
     ),
