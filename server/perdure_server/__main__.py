@@ -1,6 +1,7 @@
 """Command line: ``python -m perdure_server serve|db ...``."""
 
 import asyncio
+import json
 import os
 import sys
 
@@ -53,6 +54,8 @@ def _with_database(config: Config) -> int:
     try:
         if config.command == "db up":
             return asyncio.run(_migrate(dsn))
+        if config.command == "db check":
+            return asyncio.run(_check(dsn))
         return asyncio.run(_report(dsn))
     finally:
         if embedded is not None:
@@ -78,6 +81,13 @@ async def _report(dsn: str) -> int:
     if not missing:
         print("the schema is up to date")
     return 1 if missing else 0
+
+
+async def _check(dsn: str) -> int:
+    from perdure_server.store.durability import durability_facts  # noqa: PLC0415
+
+    print(json.dumps(await durability_facts(dsn)))
+    return 0
 
 
 if __name__ == "__main__":

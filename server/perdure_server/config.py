@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from perdure_server.embedded.folder import default_data_dir
 
-Command = Literal["serve", "db up", "db status", "db sql"]
+Command = Literal["serve", "db up", "db status", "db sql", "db check"]
 
 DEFAULT_LISTEN = "127.0.0.1:7401"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -62,6 +62,13 @@ _DB_COMMANDS: dict[str, Command] = {
     "status": "db status",
     "sql": "db sql",
 }
+_DB_COMMANDS: dict[str, Command] = {
+    "up": "db up",
+    "status": "db status",
+    "sql": "db sql",
+    "check": "db check",
+}
+
 _DURATIONS: dict[str, tuple[float, str]] = {
     "lease-ttl": (30.0, "how long a worker's lease lives without renewal"),
     "unary-timeout": (10.0, "deadline of a unary call that brings none"),
@@ -135,6 +142,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         ("up", "apply the migrations that are missing"),
         ("status", "say which migrations are missing; status 1 if any"),
         ("sql", "print the DDL for a DBA who runs it by hand"),
+        ("check", "print what decides whether acknowledged means durable, as JSON"),
     ):
         actions.add_parser(name, parents=[shared], help=text, allow_abbrev=False)
     return parser

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure_cli.demo.conversation_file import LineFault, parse_lines
+from perdure_cli.conversation_file import LineFault, parse_lines
 from perdure_cli.demo.conversations import ConversationFileError, load_conversations
 
 GOOD = b'{"id": "a", "messages": [{"role": "user", "content": "x"}]}\n'

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from perdure_cli.demo.conversation_file import (
+from perdure_cli.conversation_file import (
     DemoConversation,
     LineFault,
     parse_lines,

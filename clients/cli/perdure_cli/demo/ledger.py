@@ -19,7 +19,6 @@ class Ledger:
     """(agent, place in the source) -> acknowledged seq."""
     steps: dict[str, int] = field(default_factory=dict)
     """agent -> newest acknowledged step."""
-    checkpoint_count: int = 0
     progress: dict[str, int] = field(default_factory=dict)
     """agent -> messages acknowledged."""
     restored: dict[str, float] = field(default_factory=dict)
@@ -48,7 +47,6 @@ class Ledger:
     def _take_step(self, report: dict[str, Any]) -> None:
         agent_id, step = report["agent"], report["step"]
         self._take_messages(report)
-        self.checkpoint_count += 1
         if step <= self._restored_steps.get(agent_id, 0):
             return  # a frozen worker tells late of a step that the restore has shown
         if step <= self.steps.get(agent_id, 0):

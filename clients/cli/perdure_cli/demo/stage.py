@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure_cli.demo.conversation_file import DemoConversation
+from perdure_cli.conversation_file import DemoConversation
 from perdure_cli.demo.ledger import Ledger
 from perdure_cli.demo.processes import DemoError, DemoServer, DemoWorker
 from perdure_cli.demo.screen import Screen
@@ -101,6 +101,7 @@ class Stage:
             )
             await compare(client, self.conversations, self.ledger, self.verdict)
             dropped = await client.checkpoints.prune(drop_all=True, all=True)
+            self.verdict.checkpoint_count = dropped.checkpoint_count
             screen.act(
                 f"all {dropped.checkpoint_count:,} checkpoints are dropped; every agent "
                 "comes back from its messages"
@@ -206,7 +207,7 @@ class Stage:
         return {
             "agents": len(self.conversations),
             "messages": self.verdict.message_count,
-            "checkpoints": self.ledger.checkpoint_count,
+            "checkpoints": self.verdict.checkpoint_count,
             "restored": restored,
             "rebuilt": self.verdict.rebuilt_count,
             "lost_acknowledged_writes": self.verdict.lost_count,

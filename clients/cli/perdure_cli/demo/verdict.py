@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import perdure
-from perdure_cli.demo.conversation_file import DemoConversation
+from perdure_cli.conversation_file import DemoConversation
 from perdure_cli.demo.ledger import Ledger
 from perdure_cli.demo.replay import (
     Payload,
@@ -23,6 +23,7 @@ class Verdict:
     """Counts of the last comparison; `faults` says what was found, in words."""
 
     message_count: int = 0
+    checkpoint_count: int = 0
     rebuilt_count: int = 0
     lost_count: int = 0
     mismatch_count: int = 0
