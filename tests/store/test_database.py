@@ -242,6 +242,17 @@ async def test_the_refusal_of_a_function_carries_its_detail(database_dsn: str) -
         assert caught.value.detail == {"outcome": "stale"}
 
 
+async def test_an_argument_that_cannot_be_sent_is_not_taken_for_an_outage(
+    database_dsn: str,
+) -> None:
+    async with opened(database_dsn) as database:
+        await database.fetchval("SELECT 1")
+        with pytest.raises(asyncpg.DataError):
+            await database.fetchval("SELECT $1::bigint", 2**63)
+        await asyncio.sleep(0.05)
+        assert database.connected_ms() >= 50
+
+
 async def test_sessions_have_the_settings_that_the_promises_rest_on(
     database_dsn: str,
 ) -> None:

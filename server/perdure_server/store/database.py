@@ -178,14 +178,20 @@ class Database:
                 timeout=min(limit_s, _ACQUIRE_TIMEOUT_S)
             ) as connection:
                 is_lent = True
-                self._mark_connected()
                 left_s = max(0.001, limit_s - (time.monotonic() - started))
                 try:
-                    return await statement(connection, left_s)
+                    result = await statement(connection, left_s)
                 except TimeoutError as exc:
                     raise StoreUnavailable(
                         "the database did not answer in time"
                     ) from exc
+                except asyncpg.InternalClientError as exc:
+                    # The driver's state after an idle session was ended.
+                    connection.terminate()
+                    self._mark_lost()
+                    raise StoreUnavailable("the database connection broke") from exc
+                self._mark_connected()
+                return result
         except asyncpg.PostgresError as exc:
             if not is_lent:
                 self._mark_lost()
