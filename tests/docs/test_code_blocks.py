@@ -86,3 +86,11 @@ async def test_the_block_runs(block: Block, server, monkeypatch) -> None:
 
 def test_the_readme_fits_on_one_screen() -> None:
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90
+
+
+def test_every_file_that_the_readme_names_exists() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    named = re.findall(r"\]\(([^)#]+)\)", text)
+    assert named
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert missing == []
