@@ -32,6 +32,11 @@ def check_name(value: str, path: str) -> None:
     check_size(len(value.encode()), MAX_NAME_BYTES, path)
 
 
+def is_name(value: str) -> bool:
+    """Tell whether check_name lets a value pass."""
+    return "\0" not in value and len(value.encode()) <= MAX_NAME_BYTES
+
+
 def check_size(size_bytes: int, limit_bytes: int, path: str) -> None:
     """Refuse more bytes than the limit."""
     if size_bytes > limit_bytes:

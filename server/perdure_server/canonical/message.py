@@ -17,6 +17,7 @@ from perdure_server.canonical.field import (
     check_name,
     check_size,
     check_time,
+    is_name,
 )
 from perdure_server.canonical.wire_fault import find_wire_fault
 from perdure_server.errors import ValueNotStorable
@@ -89,6 +90,8 @@ def canonicalize(message: pb.Message) -> pb.Message:
 def derive(message: pb.Message, *, opaque: bool) -> Derived:
     """Return role, author and blocks of a message that `read_message` returned.
 
+    A native name that no author can hold stays in the native payload alone.
+
     Args:
         message: The message.
         opaque: Keep parts of the native payload that no other block can hold.
@@ -104,7 +107,7 @@ def derive(message: pb.Message, *, opaque: bool) -> Derived:
     derived = known.derive(native.payload, opaque=opaque)
     return Derived(
         message.role or derived.role,
-        message.author or derived.author,
+        message.author or (derived.author if is_name(derived.author) else ""),
         blocks or derived.blocks,
     )
 
