@@ -61,7 +61,10 @@ def test_only_the_store_imports_asyncpg():
 def test_only_rpc_and_app_import_grpc_and_the_stubs():
     assert offenders(SERVER, "grpc", ("rpc/", "app")) == []
     assert (
-        offenders(SERVER, "perdure.v1", ("rpc/", "app", "canonical/", "formats/")) == []
+        offenders(
+            SERVER, "perdure.v1", ("rpc/", "app", "canonical/", "formats/", "restore/")
+        )
+        == []
     )
 
 
