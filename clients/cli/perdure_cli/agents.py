@@ -1,87 +1,81 @@
-"""`perdure agents`: who owns what."""
+"""`perdure agents`: who holds which agent, and where it stands."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import click
 
 import perdure
-from perdure.v1 import agent_pb2
-from perdure_cli.output import Output, time_of
-from perdure_cli.session import client_command, selection_options
+from perdure.selector import Selection
+from perdure_cli.errors import CommandError
+from perdure_cli.output import DEFAULT_LIMIT, Columns, Output, of
+from perdure_cli.record import record_of
+from perdure_cli.selection import selection_options
+from perdure_cli.session import connected
 
-STATES = {
-    agent_pb2.LEASE_STATE_LIVE: "live",
-    agent_pb2.LEASE_STATE_LOST: "lost",
-    agent_pb2.LEASE_STATE_FREE: "free",
+COLUMNS: Columns = {
+    "agent": of("agent_id"),
+    "lease": of("lease_state"),
+    "owner": of("owner"),
+    "labels": of("labels"),
+    "framework": of("framework"),
+    "step": of("head_step"),
+    "epoch": of("epoch"),
+    "conversation": of("conversation_id"),
 }
+
+limit_option = click.option(
+    "--limit",
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Show at most so many; 0: all.",
+)
 
 
 @click.group()
 def agents() -> None:
-    """Who owns which agent, and where it stands."""
+    """Agents, and who holds them."""
 
 
 @agents.command("list")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(1))
 @selection_options
-@client_command
+@limit_option
+@connected
 async def list_agents(
-    client: perdure.AsyncClient, output: Output, selection: Any, limit: int
+    client: perdure.AsyncClient, output: Output, selection: Selection, limit: int
 ) -> None:
-    """List agents in the order of their ids; without a selection, all."""
-    found: list[dict[str, Any]] = []
-    async for agent in client.agents.list(**(selection or {"all": True})):
-        if len(found) == limit:
-            output.note(f"the first {limit}; more with --limit")
-            break
-        found.append(described(agent))
-    output.rows(
-        [
-            "agent_id",
-            "lease_state",
-            "owner",
-            "labels",
-            "epoch",
-            "head_step",
-            "framework",
-        ],
-        found,
-        "no such agents",
-    )
+    """List agents with their leases; without an option every one."""
+    found = client.agents.list(page_size=500, **(selection or {"all": True}))
+    await output.listing(found, COLUMNS, limit=limit)
 
 
 @agents.command("show")
 @click.argument("agent_id")
-@client_command
+@connected
 async def show_agent(
     client: perdure.AsyncClient, output: Output, agent_id: str
 ) -> None:
-    """Show one agent."""
-    async for agent in client.agents.list(ids=[agent_id]):
-        output.record(described(agent))
-        return
-    raise click.ClickException(
-        f"there is no agent {agent_id!r}; list them with: perdure agents list"
-    )
+    """Show one agent and its newest checkpoint."""
+    found = [agent async for agent in client.agents.list(ids=[agent_id])]
+    if not found:
+        raise CommandError(
+            f"there is no agent {agent_id}: `perdure agents list` shows those that "
+            "exist"
+        )
+    record = record_of(found[0])
+    record["checkpoint"] = None
+    async for checkpoint in client.checkpoints.list(agent_id, page_size=1):
+        record["checkpoint"] = record_of(checkpoint)
+        break
+    output.record(record)
+    if output.is_terminal:
+        output.note(_next(record))
 
 
-def described(agent: agent_pb2.Agent) -> dict[str, Any]:
-    """Return an agent as a row."""
-    return {
-        "agent_id": agent.agent_id,
-        "conversation_id": agent.conversation_id,
-        "agent_slug": agent.agent_slug,
-        "parent_agent_id": agent.parent_agent_id,
-        "framework": agent.framework,
-        "lease_state": STATES.get(agent.lease_state, "unknown"),
-        "owner": agent.owner,
-        "labels": dict(agent.labels),
-        "lease_expire_time": time_of(agent.lease_expire_time),
-        "epoch": agent.epoch,
-        "head_step": agent.head_step,
-        "branch": agent.canonical_branch,
-        "schema_version": agent.schema_version,
-        "create_time": time_of(agent.create_time),
-    }
+def _next(record: dict[str, object]) -> str:
+    agent_id = record["agent_id"]
+    if record["lease_state"] == "lost":
+        return f"its worker is gone: perdure recover start --id {agent_id}"
+    if record["checkpoint"] is None:
+        return f"no checkpoint: perdure conversations show {record['conversation_id']}"
+    return f"its state: perdure checkpoints show {agent_id}"

@@ -1,139 +1,167 @@
-"""`perdure checkpoints`: list and show steps, prune them, drop all."""
+"""`perdure checkpoints`: the states of agents, and how they are dropped."""
 
 from __future__ import annotations
 
-import pprint
+import re
 from datetime import timedelta
 from typing import Any
 
 import click
 
 import perdure
-from perdure.v1.checkpoint_pb2 import Checkpoint
-from perdure_cli.output import Output, time_of
-from perdure_cli.session import client_command, selection_options
+from perdure.selector import Selection
+from perdure.v1.checkpoint_service_pb2 import PruneCheckpointsResponse
+from perdure_cli.agents import limit_option
+from perdure_cli.errors import CommandError
+from perdure_cli.output import Columns, Output, is_interactive, of
+from perdure_cli.record import readable, record_of
+from perdure_cli.selection import require_selection, selection_options
+from perdure_cli.session import connected
+
+COLUMNS: Columns = {
+    "step": of("step"),
+    "branch": of("branch"),
+    "read": of("read_seq"),
+    "raw bytes": of("raw_bytes"),
+    "frame bytes": of("frame_bytes"),
+    "epoch": of("epoch"),
+    "digest": lambda record: record["digest"][:12],
+    "created": of("create_time"),
+}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+class Age(click.ParamType[timedelta]):
+    """A duration such as 90s, 15m, 12h or 30d."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
+        """Return the duration; a usage error for anything else."""
+        if isinstance(value, timedelta):
+            return value
+        found = _DURATION.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is not an age such as 90s, 15m, 12h or 30d")
+        return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 @click.group()
 def checkpoints() -> None:
-    """Where each agent stood, step by step."""
+    """States of agents, step by step."""
 
 
 @checkpoints.command("list")
 @click.argument("agent_id")
-@click.option("--branch", default="", help="Else the canonical one.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1))
-@client_command
+@click.option("--branch", default="", help="Absent: the canonical one.")
+@limit_option
+@connected
 async def list_checkpoints(
     client: perdure.AsyncClient, output: Output, agent_id: str, branch: str, limit: int
 ) -> None:
-    """List the steps of an agent, newest first."""
-    found: list[dict[str, Any]] = []
-    async for checkpoint in client.checkpoints.list(agent_id, branch=branch):
-        if len(found) == limit:
-            output.note(f"the newest {limit}; more with --limit")
-            break
-        found.append(_described(checkpoint))
-    output.rows(
-        ["step", "read_seq", "frame_bytes", "raw_bytes", "epoch", "create_time"],
-        found,
-        "no checkpoints",
-    )
+    """List the checkpoints of an agent, newest first."""
+    found = client.checkpoints.list(agent_id, branch=branch, page_size=500)
+    await output.listing(found, COLUMNS, limit=limit)
 
 
 @checkpoints.command("show")
 @click.argument("agent_id")
-@click.option("--step", default=0, help="Else the newest.")
-@click.option("--state", is_flag=True, help="Print the state too.")
-@client_command
+@click.option("--step", default=0, type=click.IntRange(0), help="Absent: the newest.")
+@click.option("--branch", default="", help="Absent: the canonical one.")
+@connected
 async def show_checkpoint(
-    client: perdure.AsyncClient, output: Output, agent_id: str, step: int, state: bool
+    client: perdure.AsyncClient, output: Output, agent_id: str, step: int, branch: str
 ) -> None:
-    """Show one step of an agent."""
-    found = await client.checkpoints.get(agent_id, step=step)
-    described = _described(found.checkpoint)
-    if state and output.as_json:
-        described["state"] = found.state
-    output.record(described)
-    if state and not output.as_json:
-        output.text(pprint.pformat(found.state, width=100, compact=True))
+    """Show a checkpoint with its state, as far as JSON can say it."""
+    found = await client.checkpoints.get(agent_id, step=step, branch=branch)
+    state = readable(found.state)
+    if output.as_json:
+        output.json({**record_of(found.checkpoint), "state": state})
+        return
+    output.record(record_of(found.checkpoint))
+    output.console.print_json(data=state, ensure_ascii=True)
 
 
 @checkpoints.command("prune")
-@click.option("--keep-steps", type=click.IntRange(1), help="Newest steps that stay.")
-@click.option("--keep-days", type=float, help="Younger steps stay.")
-@click.option("--max-days", type=float, help="Older steps go in any case.")
-@click.option("--dry-run", is_flag=True, help="Only count.")
 @selection_options
-@client_command
-async def prune_checkpoints(
+@click.option("--keep-steps", type=click.IntRange(1), help="Newest that always stay.")
+@click.option("--keep-age", type=Age(), help="Younger ones stay: 90s, 15m, 12h, 30d.")
+@click.option("--max-age", type=Age(), help="Older ones go, but for the newest.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@connected
+async def prune(
     client: perdure.AsyncClient,
     output: Output,
-    selection: Any,
-    keep_steps: int | None,
-    keep_days: float | None,
-    max_days: float | None,
+    selection: Selection,
     dry_run: bool,
+    keep_steps: int | None,
+    keep_age: timedelta | None,
+    max_age: timedelta | None,
 ) -> None:
-    """Remove old steps, never a head. Without a policy the tenant's is used."""
-    pruned = await client.checkpoints.prune(
-        keep_steps=keep_steps,
-        keep_age=None if keep_days is None else timedelta(days=keep_days),
-        max_age=None if max_days is None else timedelta(days=max_days),
-        dry_run=dry_run,
-        **selection,
-    )
-    output.record(_counts(pruned, dry_run))
+    """Remove old checkpoints, never an agent's newest.
+
+    Without a policy of its own by the retention of the server: what is older than 30
+    days, or older than a day and outside the newest 50.
+    """
+    require_selection(selection)
+    with output.busy("pruning"):
+        done = await client.checkpoints.prune(
+            keep_steps=keep_steps,
+            keep_age=keep_age,
+            max_age=max_age,
+            dry_run=dry_run,
+            **selection,
+        )
+    _report(output, done, "would be removed" if dry_run else "removed")
 
 
 @checkpoints.command("drop-all")
-@click.option("--dry-run", is_flag=True, help="Only count.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
 @selection_options
-@client_command
-async def drop_checkpoints(
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only count.")
+@connected
+async def drop_all(
     client: perdure.AsyncClient,
     output: Output,
-    selection: Any,
-    dry_run: bool,
+    selection: Selection,
     yes: bool,
+    dry_run: bool,
 ) -> None:
-    """Remove every step, heads too: the agents come back from their messages."""
-    if not dry_run and not yes:
-        planned = await client.checkpoints.prune(
+    """Remove every checkpoint of agents, the newest too.
+
+    The agents come back from their messages, marked as rebuilt.
+    """
+    require_selection(selection)
+    with output.busy("counting"):
+        counted = await client.checkpoints.prune(
             drop_all=True, dry_run=True, **selection
         )
-        click.confirm(
-            f"Drop {planned.checkpoint_count:,} checkpoints of "
-            f"{planned.agent_count:,} agents?",
-            abort=True,
-        )
-    dropped = await client.checkpoints.prune(
-        drop_all=True, dry_run=dry_run, **selection
+    if dry_run:
+        _report(output, counted, "would be removed")
+        return
+    if not yes:
+        _confirm(counted)
+    with output.busy("dropping"):
+        done = await client.checkpoints.prune(drop_all=True, **selection)
+    _report(output, done, "removed")
+
+
+def _confirm(counted: PruneCheckpointsResponse) -> None:
+    what = (
+        f"{counted.checkpoint_count} checkpoints of {counted.agent_count} agents, "
+        "the newest too"
     )
-    output.record(_counts(dropped, dry_run))
+    if not is_interactive():
+        raise CommandError(f"this drops {what}: add --yes to do it")
+    click.confirm(f"Drop {what}?", abort=True, err=True)
 
 
-def _described(checkpoint: Checkpoint) -> dict[str, Any]:
-    return {
-        "agent_id": checkpoint.agent_id,
-        "branch": checkpoint.branch,
-        "step": checkpoint.step,
-        "keyframe_step": checkpoint.keyframe_step,
-        "read_seq": checkpoint.read_seq,
-        "schema_version": checkpoint.schema_version,
-        "digest": checkpoint.digest.hex(),
-        "raw_bytes": checkpoint.raw_bytes,
-        "frame_bytes": checkpoint.frame_bytes,
-        "epoch": checkpoint.epoch,
-        "run_id": checkpoint.run_id,
-        "create_time": time_of(checkpoint.create_time),
-    }
-
-
-def _counts(pruned: Any, dry_run: bool) -> dict[str, Any]:
-    return {
-        "agents": pruned.agent_count,
-        "would_remove" if dry_run else "removed": pruned.checkpoint_count,
-        "frame_bytes": pruned.frame_bytes,
-    }
+def _report(output: Output, done: PruneCheckpointsResponse, verb: str) -> None:
+    if output.as_json:
+        output.json(record_of(done))
+        return
+    output.text(
+        f"{done.checkpoint_count} checkpoints of {done.agent_count} agents {verb}, "
+        f"{done.frame_bytes} bytes"
+    )

@@ -21,6 +21,8 @@ class DemoConversation:
 
     conversation_id: str
     messages: list[JsonObject]
+    line: int = 0
+    """Line of its file, from 1; 0: not of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[DemoConversation | LineFault
         if not line.strip():
             continue
         try:
-            conversation = _conversation(line, is_first=number == 1)
+            conversation = _conversation(line, number)
         except ValueError as exc:
             yield LineFault(number, str(exc))
             continue
@@ -67,8 +69,8 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[DemoConversation | LineFault
         yield conversation
 
 
-def _conversation(line: bytes, *, is_first: bool) -> DemoConversation:
-    value = _json(line, "utf-8-sig" if is_first else "utf-8")
+def _conversation(line: bytes, number: int) -> DemoConversation:
+    value = _json(line, "utf-8-sig" if number == 1 else "utf-8")
     if not isinstance(value, dict):
         raise ValueError('not an object with "id" and "messages"')
     conversation_id = value.get("id")
@@ -80,7 +82,7 @@ def _conversation(line: bytes, *, is_first: bool) -> DemoConversation:
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ValueError(f'messages[{index}] is not an object with a "role"')
-    return DemoConversation(conversation_id, messages)
+    return DemoConversation(conversation_id, messages, number)
 
 
 def _json(line: bytes, encoding: str) -> object:

@@ -9,7 +9,7 @@ from perdure_cli.serve import PASS_THROUGH, run_server
 
 @click.group()
 def db() -> None:
-    """Schema of the database: status, up, sql. Each takes --dsn and --data-dir."""
+    """Schema of the database. Each command takes --dsn and --data-dir."""
 
 
 def _add(name: str, text: str) -> None:
@@ -19,6 +19,7 @@ def _add(name: str, text: str) -> None:
         run_server(["db", name, *flags])
 
 
-_add("status", "Say which migrations are missing; status 1 if any. --json: all facts.")
+_add("status", "Say which migrations are missing; status 1 if any.")
 _add("up", "Apply the migrations that are missing.")
 _add("sql", "Print the DDL for a DBA who runs it by hand.")
+_add("check", "Print what decides whether data is safe there, as JSON.")

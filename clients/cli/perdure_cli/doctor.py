@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 import perdure
 import perdure_codec
-from perdure_cli.output import Output
+from perdure.credentials import data_folder
+from perdure_cli.errors import line_of
+from perdure_cli.output import Columns, Output, of
+from perdure_cli.session import Session, json_option, session_of
 
 CHECK_TIMEOUT_S = 30.0
+EMBEDDED_FOLDER = "postgres"
+"""Within the data folder; without it there is no embedded Postgres yet."""
+
+COLUMNS: Columns = {"level": of("level"), "what": of("what"), "do": of("do")}
 
 
 @dataclass(frozen=True)
@@ -30,32 +40,33 @@ class Finding:
 
 @click.command()
 @click.option("--dsn", help="Database to look at; else the embedded one.")
-@click.option("--data-dir", help="Data folder of the embedded one.")
-@click.option("--target", metavar="HOST:PORT")
-@click.option("--key")
-@click.option("--json", "as_json", is_flag=True, help="JSON for programs.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Data folder of the embedded one; else the default.",
+)
+@json_option
+@click.pass_context
 def doctor(
-    dsn: str | None,
-    data_dir: str | None,
-    target: str | None,
-    key: str | None,
-    as_json: bool,
+    context: click.Context, dsn: str | None, data_dir: Path | None, as_json: bool
 ) -> None:
-    """Look for what would lose data or does not work; exits with 1 on an error."""
-    findings = asyncio.run(_examine(dsn, data_dir, target, key))
-    Output(as_json=as_json).rows(
-        ["level", "what", "do"],
-        [{"level": f.level, "what": f.what, "do": f.do} for f in findings],
-        "",
-    )
+    """Look for what would lose data or does not work.
+
+    Exits with status 1 on an error, not on warnings. Run it where the server runs: it
+    also looks at the database.
+    """
+    output = Output(as_json)
+    with output.busy("examining"):
+        findings = asyncio.run(_examine(session_of(context), dsn, data_dir))
+    output.table(COLUMNS, [asdict(finding) for finding in findings])
     if any(finding.level == "error" for finding in findings):
         sys.exit(1)
 
 
 async def _examine(
-    dsn: str | None, data_dir: str | None, target: str | None, key: str | None
+    session: Session, dsn: str | None, data_dir: Path | None
 ) -> list[Finding]:
-    findings = [_codec(), await _server(target, key)]
+    findings = [_codec(), await _server(session)]
     facts = await _database_facts(dsn, data_dir)
     if isinstance(facts, Finding):
         return [*findings, facts]
@@ -67,29 +78,45 @@ def _codec() -> Finding:
         return Finding("ok", "the codec is compiled")
     return Finding(
         "warning",
-        "the codec runs in pure Python, about 30 times slower",
-        "install a wheel, or gcc and the Python headers, and reinstall",
+        "the codec runs in pure Python, many times slower",
+        "install gcc and the Python headers, then reinstall perdure",
     )
 
 
-async def _server(target: str | None, key: str | None) -> Finding:
+async def _server(session: Session) -> Finding:
     try:
-        async with perdure.connect(target, key=key, timeout_s=5.0) as client:
+        async with session.connect() as client:
             async for _ in client.history.list(page_size=1):
                 break
             return Finding("ok", f"the server at {client.target} answers")
+    except perdure.Unavailable as error:
+        return Finding("error", str(error), "start it with `perdure serve`")
     except perdure.PerdureError as error:
-        return Finding("error", str(error), "start it with: perdure serve")
+        return Finding("error", line_of(error), "check target and key")
 
 
 async def _database_facts(
-    dsn: str | None, data_dir: str | None
+    dsn: str | None, data_dir: Path | None
 ) -> dict[str, Any] | Finding:
-    flags = [*(("--dsn", dsn) if dsn else ())]
-    flags += [*(("--data-dir", data_dir) if data_dir else ())]
+    if importlib.util.find_spec("perdure_server") is None:
+        return Finding(
+            "warning",
+            "the database was not examined: the server is not installed here",
+            "run `perdure doctor` where the server runs",
+        )
+    folder = data_dir or data_folder()
+    dsn = dsn or os.environ.get("PERDURE_DSN")
+    if dsn is None and not (folder / EMBEDDED_FOLDER).exists():
+        return Finding(
+            "warning",
+            f"the database was not examined: no embedded Postgres in {folder}",
+            "give --dsn or --data-dir as to `perdure serve`",
+        )
+    # A DSN may hold a password, which must not show in the list of processes.
+    named = {"PERDURE_DSN": dsn} if dsn else {"PERDURE_DATA_DIR": str(folder)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "perdure_server", "db", "check"),
-        *flags,
+        env=os.environ | named,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -101,7 +128,8 @@ async def _database_facts(
         await process.wait()
         return Finding("error", "the database check takes too long", "look at Postgres")
     if process.returncode != 0:
-        return Finding("error", complained.decode().strip(), "give the right --dsn")
+        reason = complained.decode("utf-8", "replace").strip()
+        return Finding("error", reason, "give --dsn as to `perdure serve`")
     facts: dict[str, Any] = json.loads(said)
     return facts
 

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import UTC, datetime
 
 import click
 
 import perdure
-from perdure_cli.output import Output, time_of
-from perdure_cli.session import client_command
+from perdure.admin import NewKey, ScopeName
+from perdure_cli.agents import limit_option
+from perdure_cli.output import Columns, Output, of
+from perdure_cli.record import record_of
+from perdure_cli.session import connected
 
-SCOPES = ["read", "write", "approve", "admin", "operator"]
+KEY_COLUMNS: Columns = {
+    "key": of("key_id"),
+    "scopes": of("scopes"),
+    "name": of("display_name"),
+    "created": of("create_time"),
+    "expires": of("expire_time"),
+    "revoked": of("revoke_time"),
+}
+TENANT_COLUMNS: Columns = {
+    "tenant": of("tenant_id"),
+    "name": of("display_name"),
+    "created": of("create_time"),
+}
+SCOPES = ("read", "write", "approve", "admin", "operator")
 
 
 @click.group()
@@ -19,98 +35,88 @@ def keys() -> None:
 
 
 @keys.command("list")
-@client_command
-async def list_keys(client: perdure.AsyncClient, output: Output) -> None:
-    """List the keys, without secrets."""
-    found: list[dict[str, Any]] = []
-    async for key in client.admin.list_keys():
-        found.append(
-            {
-                "key_id": key.key_id,
-                "scopes": ",".join(_scope_names(key.scopes)),
-                "display_name": key.display_name,
-                "create_time": time_of(key.create_time),
-                "expire_time": time_of(key.expire_time),
-                "revoke_time": time_of(key.revoke_time),
-            }
-        )
-    output.rows(
-        [
-            "key_id",
-            "scopes",
-            "display_name",
-            "create_time",
-            "expire_time",
-            "revoke_time",
-        ],
-        found,
-        "no keys",
-    )
+@limit_option
+@connected
+async def list_keys(client: perdure.AsyncClient, output: Output, limit: int) -> None:
+    """List the keys, without their secrets."""
+    await output.listing(client.admin.list_keys(), KEY_COLUMNS, limit=limit)
 
 
 @keys.command("create")
 @click.option(
-    "--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPES)
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice(SCOPES),
+    help="What it may do. Repeatable.",
 )
-@click.option("--id", "key_id", help="Else one is made.")
+@click.option("--id", "key_id", help="Absent: made at random.")
 @click.option("--name", "display_name", default="", help="Name for people.")
-@client_command
+@click.option(
+    "--expires",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    help="When it stops working, in UTC. Absent: never.",
+)
+@connected
 async def create_key(
     client: perdure.AsyncClient,
     output: Output,
-    scopes: Any,
+    scopes: tuple[ScopeName, ...],
     key_id: str | None,
     display_name: str,
+    expires: datetime | None,
 ) -> None:
-    """Make a key. It is shown once and never again."""
+    """Make a key and print it: this is the only time that it is seen."""
     made = await client.admin.create_key(
-        scopes=list(scopes), key_id=key_id, display_name=display_name
+        scopes=scopes,
+        key_id=key_id,
+        display_name=display_name,
+        expire_time=expires and expires.replace(tzinfo=UTC),
     )
-    output.record({"key_id": made.info.key_id, "key": made.key})
+    _show_new(output, made)
 
 
 @keys.command("revoke")
 @click.argument("key_id")
-@client_command
+@connected
 async def revoke_key(client: perdure.AsyncClient, output: Output, key_id: str) -> None:
-    """End a key for good."""
-    await client.admin.revoke_key(key_id)
-    output.record({"revoked": key_id})
+    """End a key for good; servers notice within 5 s."""
+    revoked = await client.admin.revoke_key(key_id)
+    if output.as_json:
+        output.json(record_of(revoked))
+    else:
+        output.text(f"{key_id} is revoked")
 
 
 @click.group()
 def tenants() -> None:
-    """Tenants of the server."""
+    """Tenants of the server. Needs a key with the operator scope."""
 
 
 @tenants.command("list")
-@client_command
-async def list_tenants(client: perdure.AsyncClient, output: Output) -> None:
+@limit_option
+@connected
+async def list_tenants(client: perdure.AsyncClient, output: Output, limit: int) -> None:
     """List the tenants."""
-    found: list[dict[str, Any]] = []
-    async for tenant in client.admin.list_tenants():
-        found.append(
-            {
-                "tenant_id": tenant.tenant_id,
-                "display_name": tenant.display_name,
-                "create_time": time_of(tenant.create_time),
-            }
-        )
-    output.rows(["tenant_id", "display_name", "create_time"], found, "no tenants")
+    await output.listing(client.admin.list_tenants(), TENANT_COLUMNS, limit=limit)
 
 
 @tenants.command("create")
 @click.argument("tenant_id")
 @click.option("--name", "display_name", default="", help="Name for people.")
-@client_command
+@connected
 async def create_tenant(
     client: perdure.AsyncClient, output: Output, tenant_id: str, display_name: str
 ) -> None:
-    """Make a tenant and its first key, which is shown once and never again."""
+    """Make a tenant and print its first key: the only time that it is seen."""
     made = await client.admin.create_tenant(tenant_id, display_name=display_name)
-    output.record({"tenant_id": tenant_id, "key": made.key})
+    _show_new(output, made)
 
 
-def _scope_names(numbers: Any) -> list[str]:
-    """Return scopes of the wire by name."""
-    return [SCOPES[number - 1] for number in numbers]
+def _show_new(output: Output, made: NewKey) -> None:
+    if output.as_json:
+        output.json({**record_of(made.info), "key": made.key})
+        return
+    output.text(made.key)
+    output.note("keep it: it is not shown again. Workers take it as PERDURE_KEY")

@@ -8,7 +8,6 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -25,7 +24,7 @@ def record_of(message: Message) -> Record:
     return {field.name: _field(message, field) for field in message.DESCRIPTOR.fields}
 
 
-def _field(message: Message, field: FieldDescriptor) -> Any:
+def _field(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
@@ -37,7 +36,7 @@ def _field(message: Message, field: FieldDescriptor) -> Any:
     return _value(value, field)
 
 
-def _value(value: Any, field: FieldDescriptor) -> Any:
+def _value(value: Any, field: Any) -> Any:
     if isinstance(value, Timestamp):
         return iso(value.ToDatetime(UTC))
     if isinstance(value, Duration):

@@ -1,145 +1,161 @@
-"""`perdure recover`: plan, start and watch a recovery."""
+"""`perdure recover`: fence what dead workers held, and watch it come back."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections import Counter
+from contextlib import aclosing
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 import perdure
-from perdure.v1.recovery_service_pb2 import Recovery, RecoveryProgress, RecoveryState
-from perdure_cli.output import Output, time_of
-from perdure_cli.session import client_command, selection_options
+from perdure.selector import Selection
+from perdure.v1.recovery_service_pb2 import Recovery, RecoveryProgress
+from perdure_cli.output import Output, cell
+from perdure_cli.record import record_of
+from perdure_cli.selection import require_selection, selection_options
+from perdure_cli.session import connected
 
-_EVEN_LIVE = click.option(
-    "--even-live", is_flag=True, help="Fence agents under a live lease too."
+BAR_CHARS = 30
+
+even_live_option = click.option(
+    "--even-live",
+    is_flag=True,
+    help="Agents whose worker still renews its lease too: it is cut off.",
 )
 
 
 @click.group()
 def recover() -> None:
-    """Bring a fleet back after its workers died: plan, start, watch."""
+    """Bring back the agents of workers that died."""
 
 
 @recover.command("plan")
-@_EVEN_LIVE
 @selection_options
-@client_command
+@even_live_option
+@connected
 async def plan(
-    client: perdure.AsyncClient, output: Output, selection: Any, even_live: bool
+    client: perdure.AsyncClient,
+    output: Output,
+    selection: Selection,
+    even_live: bool,
 ) -> None:
-    """Count what a recovery would fence; nothing is written."""
-    planned = await client.recovery.start(
-        dry_run=True, even_live=even_live, **selection
+    """Count what a recovery would take; nothing is changed."""
+    require_selection(selection)
+    with output.busy("counting"):
+        counted = await client.recovery.start(
+            dry_run=True, even_live=even_live, **selection
+        )
+    if output.as_json:
+        output.json(record_of(counted))
+        return
+    output.text(
+        f"{counted.agent_count} agents with {counted.frame_bytes} bytes of state; "
+        f"{counted.live_count} of them have a live worker"
     )
-    output.record(
-        {
-            "agents": planned.agent_count,
-            "would_fence": planned.fenced_count,
-            "live": planned.live_count,
-            "frame_bytes": planned.frame_bytes,
-        }
-    )
-    if planned.live_count:
-        output.note("agents under a live lease stay; --even-live takes them too")
+    if counted.live_count and not even_live:
+        output.note("those with a live worker are left alone without --even-live")
+    output.note("the same options after `perdure recover start` do it")
 
 
 @recover.command("start")
-@click.option("--recovery-id", help="Go on with a recovery that was started before.")
-@_EVEN_LIVE
 @selection_options
-@client_command
+@even_live_option
+@click.option("--recovery-id", help="Go on with a recovery that was started before.")
+@connected
 async def start(
     client: perdure.AsyncClient,
     output: Output,
-    selection: Any,
+    selection: Selection,
     even_live: bool,
     recovery_id: str | None,
 ) -> None:
-    """Fence the agents; new workers restore them with the id that is printed."""
-    recovery = await client.recovery.start(
-        recovery_id=recovery_id, even_live=even_live, **selection
-    )
-    output.record(_described(recovery))
-    output.note(f"next: perdure recover watch {recovery.recovery_id}")
+    """Fence agents, so that new workers can restore them.
+
+    From then on no old worker can write. Prints the recovery's id, which workers pass
+    to `client.agents.restore(recovery_id=...)`.
+    """
+    require_selection(selection)
+    with output.busy("fencing"):
+        started = await client.recovery.start(
+            recovery_id=recovery_id, even_live=even_live, **selection
+        )
+    if output.as_json:
+        output.json(record_of(started))
+        return
+    output.text(started.recovery_id, "bold")
+    output.text(_counts(started))
+    output.note(f"watch it: perdure recover watch {started.recovery_id}")
 
 
 @recover.command("watch")
-@click.argument("recovery_id")
-@click.option("--once", is_flag=True, help="Show the present state and end.")
-@client_command
+@click.argument("recovery_id", type=click.UUID)
+@click.option("--once", is_flag=True, help="Only the present state.")
+@connected
 async def watch(
-    client: perdure.AsyncClient, output: Output, recovery_id: str, once: bool
+    client: perdure.AsyncClient, output: Output, recovery_id: object, once: bool
 ) -> None:
-    """Show how far a recovery is until every agent has resumed.
+    """Watch a recovery until every fenced agent has resumed."""
+    board = _Board()
+    watching = client.recovery.watch(str(recovery_id), once=once)
+    async with aclosing(watching) as events:
+        if not output.is_terminal:
+            async for progress in events:
+                if output.as_json:
+                    output.json(record_of(progress))
+                else:
+                    output.text(_counts(progress.recovery))
+            return
+        with Live(console=output.console, get_renderable=board.table):
+            async for progress in events:
+                board.take(progress)
 
-    With --json: a line for each agent that changed.
-    """
-    events = client.recovery.watch(recovery_id, once=once)
-    if output.as_json:
-        async for event in events:
-            _print_changes(output, event)
-        return
-    with Live(console=Console(), refresh_per_second=8) as live:
-        async for event in events:
-            live.update(_bars(event.recovery))
 
+class _Board:
+    """A recovery by the workers that have its agents now."""
 
-def _print_changes(output: Output, event: RecoveryProgress) -> None:
-    for agent in event.agents:
-        output.text(
-            json.dumps(
-                {
-                    "agent_id": agent.agent_id,
-                    "state": _state_name(agent.state),
-                    "owner": agent.owner,
-                    "head_step": agent.head_step,
-                }
+    def __init__(self) -> None:
+        self._agents: dict[str, tuple[str, str]] = {}
+        self._recovery = Recovery()
+
+    def take(self, progress: RecoveryProgress) -> None:
+        self._recovery = progress.recovery
+        for agent in progress.agents:
+            record = record_of(agent)
+            self._agents[agent.agent_id] = (record["owner"], record["state"])
+
+    def table(self) -> Table:
+        table = Table(title=_counts(self._recovery), title_justify="left", box=None)
+        for name in ("worker", "agents", "resumed", "", "states"):
+            table.add_column(name)
+        for owner in sorted({owner for owner, _ in self._agents.values()}):
+            states = Counter(
+                state for holder, state in self._agents.values() if holder == owner
             )
-        )
+            total = states.total()
+            bar = ProgressBar(total=total, completed=states["resumed"], width=BAR_CHARS)
+            share = f"{states['resumed']}/{total}"
+            table.add_row(
+                cell(owner) or "nobody yet", str(total), share, bar, cell(states)
+            )
+        return table
 
 
-def _bars(recovery: Recovery) -> Table:
-    table = Table.grid(padding=(0, 2))
-    total = max(1, recovery.agent_count)
-    for name, count in (
-        ("fenced", recovery.fenced_count),
-        ("restored", recovery.restored_count),
-        ("resumed", recovery.resumed_count),
+def _counts(recovery: Recovery) -> str:
+    parts = [
+        f"{recovery.agent_count} agents",
+        f"{recovery.fenced_count} fenced",
+        f"{recovery.restored_count} restored",
+        f"{recovery.resumed_count} resumed",
+    ]
+    for count, name in (
+        (recovery.live_count, "left to their live worker"),
+        (recovery.moved_count, "claimed by others meanwhile"),
+        (recovery.busy_count, "busy"),
+        (recovery.broken_count, "broken"),
     ):
-        table.add_row(
-            name, ProgressBar(total=total, completed=count, width=50), f"{count:,}"
-        )
-    left_alone = recovery.moved_count + recovery.live_count + recovery.busy_count
-    if left_alone:
-        table.add_row(
-            "left alone",
-            f"{recovery.moved_count} moved, {recovery.live_count} live, "
-            f"{recovery.busy_count} busy",
-            f"{left_alone:,}",
-        )
-    return table
-
-
-def _described(recovery: Recovery) -> dict[str, Any]:
-    return {
-        "recovery_id": recovery.recovery_id,
-        "agents": recovery.agent_count,
-        "fenced": recovery.fenced_count,
-        "moved": recovery.moved_count,
-        "live": recovery.live_count,
-        "busy": recovery.busy_count,
-        "restored": recovery.restored_count,
-        "resumed": recovery.resumed_count,
-        "frame_bytes": recovery.frame_bytes,
-        "create_time": time_of(recovery.create_time),
-    }
-
-
-def _state_name(state: RecoveryState.ValueType) -> str:
-    return RecoveryState.Name(state).removeprefix("RECOVERY_STATE_").lower()
+        if count:
+            parts.append(f"{count} {name}")
+    return ", ".join(parts)

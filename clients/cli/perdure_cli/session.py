@@ -54,7 +54,7 @@ def connected(
     @json_option
     @click.pass_context
     @functools.wraps(command)
-    def run(context: click.Context, as_json: bool, **options: Any) -> None:
+    def run(context: click.Context, /, as_json: bool, **options: Any) -> None:
         asyncio.run(_run(session_of(context), Output(as_json), command, options))
 
     return run

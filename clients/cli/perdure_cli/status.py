@@ -3,72 +3,135 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, field
 
 import click
 
 import perdure
-from perdure.v1 import agent_pb2
-from perdure_cli.agents import STATES
-from perdure_cli.output import Output
-from perdure_cli.session import client_command
+from perdure_cli.output import Columns, Output, of
+from perdure_cli.record import Record, record_of
+from perdure_cli.session import connected
 
-MAX_COUNTED = 10_000
 NODE_LABEL = "node"
+PAGE = 1000
+
+NODE_COLUMNS: Columns = {
+    "node": of("node"),
+    "live": of("live"),
+    "lost": of("lost"),
+    "lease until": of("lease_expire_time"),
+}
+
+
+@dataclass
+class _Fleet:
+    """Agents by lease and by where they run or ran."""
+
+    leases: Counter[str] = field(default_factory=Counter)
+    nodes: dict[str, Counter[str]] = field(default_factory=dict)
+    expire_times: dict[str, str] = field(default_factory=dict)
+
+    def take(self, agent: Record) -> None:
+        lease = agent["lease_state"]
+        self.leases[lease] += 1
+        if lease == "free":
+            return
+        node = agent["labels"].get(NODE_LABEL) or agent["owner"] or "unnamed"
+        self.nodes.setdefault(node, Counter())[lease] += 1
+        expires = agent["lease_expire_time"] or ""
+        self.expire_times[node] = max(expires, self.expire_times.get(node, ""))
+
+    def rows(self) -> list[Record]:
+        return [
+            {
+                "node": node,
+                "live": counts["live"],
+                "lost": counts["lost"],
+                "lease_expire_time": self.expire_times[node],
+            }
+            for node, counts in sorted(self.nodes.items())
+        ]
 
 
 @click.command()
-@client_command
+@connected
 async def status(client: perdure.AsyncClient, output: Output) -> None:
-    """Show what is held, live and lost, by node, and what to do next."""
-    started = time.perf_counter()
-    conversations = 0
-    async for _ in client.history.list(page_size=1000):
-        conversations += 1
-        if conversations >= MAX_COUNTED:
-            break
-    answer_ms = (time.perf_counter() - started) * 1000
-    by_node: dict[str, Counter[str]] = defaultdict(Counter)
-    async for agent in client.agents.list(all=True, page_size=1000):
-        by_node[_node_of(agent)][STATES[agent.lease_state]] += 1
-    rows = [
-        {
-            "node": node,
-            "agents": counts.total(),
-            "live": counts["live"],
-            "lost": counts["lost"],
-            "free": counts["free"],
-        }
-        for node, counts in sorted(by_node.items())
-    ]
-    lost = {node: counts["lost"] for node, counts in by_node.items() if counts["lost"]}
-    result: dict[str, Any] = {
-        "server": client.target,
+    """Show server, store, and agents held, live and lost, by node.
+
+    Counts everything of the tenant, a page at a time.
+    """
+    started = time.monotonic()
+    first = client.history.list(page_size=1)
+    async for _ in first:
+        break
+    answer_ms = (time.monotonic() - started) * 1000
+    with output.busy("counting") as tell:
+        fleet = _Fleet()
+        async for agent in client.agents.list(page_size=PAGE, all=True):
+            fleet.take(record_of(agent))
+            tell(f"agents: {fleet.leases.total()}")
+        conversation_count, message_count = 0, 0
+        async for conversation in client.history.list(page_size=PAGE):
+            conversation_count += 1
+            message_count += conversation.message_count
+            tell(f"conversations: {conversation_count}")
+        stored = await _checkpoints(client)
+    report = {
+        "target": client.target,
         "answer_ms": round(answer_ms, 1),
-        "conversations": conversations,
-        "agents": sum(counts.total() for counts in by_node.values()),
-        "lost": sum(lost.values()),
-        "next": _next_command(rows, lost),
+        "conversations": conversation_count,
+        "messages": message_count,
+        "agents": {
+            "total": fleet.leases.total(),
+            "held": fleet.leases["live"] + fleet.leases["lost"],
+            **{name: fleet.leases[name] for name in ("live", "lost", "free")},
+        },
+        "nodes": fleet.rows(),
+        "checkpoints": stored,
+        "next": _next(fleet, conversation_count),
     }
     if output.as_json:
-        output.record({**result, "nodes": rows})
-        return
-    shown = f"{conversations:,}" + ("+" if conversations >= MAX_COUNTED else "")
-    output.record({**result, "conversations": shown})
-    if rows:
-        output.note("")
-        output.rows(["node", "agents", "live", "lost", "free"], rows, "")
+        output.json(report)
+    else:
+        _show(output, report)
 
 
-def _node_of(agent: agent_pb2.Agent) -> str:
-    return agent.labels.get(NODE_LABEL) or agent.owner or "-"
+async def _checkpoints(client: perdure.AsyncClient) -> Record | None:
+    """Count by asking what dropping all would remove; None: not for this key."""
+    try:
+        counted = await client.checkpoints.prune(drop_all=True, dry_run=True, all=True)
+    except perdure.Denied:
+        return None
+    return {"count": counted.checkpoint_count, "frame_bytes": counted.frame_bytes}
 
 
-def _next_command(rows: list[dict[str, Any]], lost: dict[str, int]) -> str:
-    if lost:
-        node = max(lost, key=lambda name: lost[name])
-        return f"perdure recover plan --lease lost   # most on {node}"
-    if not rows:
-        return "perdure import FILE.jsonl   # or acquire an agent from your worker"
-    return "nothing is lost"
+def _show(output: Output, report: Record) -> None:
+    agents, stored = report["agents"], report["checkpoints"]
+    output.text(f"server         {report['target']}, {report['answer_ms']} ms")
+    output.text(
+        f"conversations  {report['conversations']:,} with "
+        f"{report['messages']:,} messages"
+    )
+    output.text(
+        f"checkpoints    {stored['count']:,} with {stored['frame_bytes']:,} bytes"
+        if stored
+        else "checkpoints    not counted: the key lacks the admin scope"
+    )
+    output.text(
+        f"agents         {agents['total']:,}: {agents['held']:,} held "
+        f"({agents['live']:,} live, {agents['lost']:,} lost), {agents['free']:,} free"
+    )
+    if report["nodes"]:
+        output.table(NODE_COLUMNS, report["nodes"])
+    output.text(f"next           {report['next']}", "bold")
+
+
+def _next(fleet: _Fleet, conversation_count: int) -> str:
+    if fleet.leases["lost"]:
+        return "perdure recover plan --lease lost"
+    if fleet.leases.total():
+        return "perdure agents list"
+    if conversation_count:
+        return "perdure conversations list"
+    return "perdure import FILE.jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -49,7 +50,7 @@ class Stage:
         }
         with tempfile.TemporaryDirectory(prefix="pd-", dir="/tmp") as folder:
             # Under root the embedded Postgres runs as another account and must get in.
-            Path(folder).chmod(0o711)
+            os.chmod(folder, 0o711)
             server = DemoServer(Path(folder))
             screen = Screen(self.workers, self.ledger.progress, lengths)
             try:
@@ -103,8 +104,8 @@ class Stage:
             dropped = await client.checkpoints.prune(drop_all=True, all=True)
             self.verdict.checkpoint_count = dropped.checkpoint_count
             screen.act(
-                f"all {dropped.checkpoint_count:,} checkpoints are dropped; every agent "
-                "comes back from its messages"
+                f"all {dropped.checkpoint_count:,} checkpoints are dropped; every "
+                "agent comes back from its messages"
             )
             await rebuild(client, self.conversations, self.verdict)
             screen.say(f"{self.verdict.rebuilt_count} agents rebuilt and equal")
