@@ -63,6 +63,7 @@ from perdure_server.store.tenants import Tenants
 _LOG = logging.getLogger(__name__)
 
 MAX_RECEIVE_BYTES = 4 * 1024 * 1024
+MAX_CALLS = 10_000
 # gRPC cuts what arrives while it closes with a bare CANCELLED; callers who were told
 # that the server is stopping are elsewhere by then.
 _REFUSAL_S = 0.2
@@ -113,12 +114,12 @@ async def serve(config: Config) -> int:
         await server.start()
         await stack.enter_async_context(_running(hints.run()))
         await stack.enter_async_context(_sweeping(database))
-        await health.set("", health_pb2.HealthCheckResponse.SERVING)
+        await _set_health(health, health_pb2.HealthCheckResponse.SERVING)
         if config.port_file is not None:
             write_port_file(config.port_file, target)
         print(f"serving on {target}, {where}, key in {key_file}", flush=True)
         await stopping.wait()
-        await health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await _set_health(health, health_pb2.HealthCheckResponse.NOT_SERVING)
         lifecycle.stop()
         hints.wake_all()
         await asyncio.sleep(_REFUSAL_S)
@@ -159,6 +160,7 @@ def _build(
                 config.stream_idle_timeout_s,
             )
         ],
+        maximum_concurrent_rpcs=MAX_CALLS,
         options=[
             ("grpc.max_receive_message_length", MAX_RECEIVE_BYTES),
             ("grpc.so_reuseport", 0),
@@ -200,6 +202,11 @@ def _build(
     names = [service.full_name for service in SERVICES]
     reflection.enable_server_reflection([*names, reflection.SERVICE_NAME], server)
     return server, health
+
+
+async def _set_health(health: health_aio.HealthServicer, status: int) -> None:
+    for name in ("", *(service.full_name for service in SERVICES)):
+        await health.set(name, status)
 
 
 def _on_signals() -> asyncio.Event:

@@ -112,6 +112,21 @@ async def test_a_revoked_key_is_refused_within_five_seconds(wire: Wire) -> None:
     await holder.channel.close()
 
 
+async def test_a_stream_ends_when_its_key_is_revoked(wire: Wire) -> None:
+    key = await make_key(wire, admin_pb.SCOPE_READ)
+    holder = Wire(wire.address, key)
+    await wire.append("watched", said("a"))
+    call = holder.stream("watched", follow=True)
+    assert (await call.read()).batch.messages
+    revoke = admin_pb.RevokeKeyRequest(key_id=key.split("_")[2])
+    await wire.admin.RevokeKey(revoke, metadata=wire.key)
+    await asyncio.sleep(REVOKED_WITHIN_S + 0.2)
+    await wire.append("watched", said("secret"))
+    with refused("KEY_INVALID"):
+        await call.read()
+    await holder.channel.close()
+
+
 async def test_a_key_ends_at_its_expiry_by_the_clock_of_the_database(
     wire: Wire, connection: asyncpg.Connection
 ) -> None:
@@ -139,8 +154,9 @@ async def test_only_the_digest_of_a_secret_is_stored(
 
 async def test_health_needs_no_key(wire: Wire) -> None:
     stub: Any = health_pb2_grpc.HealthStub(wire.channel)
-    answer = await stub.Check(health_pb2.HealthCheckRequest())
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    for name in ("", "perdure.v1.HistoryService", "perdure.v1.CommitService"):
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=name))
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 async def test_reflection_names_every_service_to_a_reader(wire: Wire) -> None:

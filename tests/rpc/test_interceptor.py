@@ -168,6 +168,8 @@ async def test_a_fault_says_an_id_and_nothing_of_what_failed(
     assert "prompt" not in refusal.message
     logged = [r for r in caplog.records if refusal.metadata["error_id"] in r.message]
     assert len(logged) == 1
+    assert "RuntimeError" in logged[0].message
+    assert "prompt" not in caplog.text
 
 
 # R50

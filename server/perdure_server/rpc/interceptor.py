@@ -31,6 +31,7 @@ from perdure_server.lifecycle import Lifecycle
 from perdure_server.rpc.authentication import Authentication
 from perdure_server.rpc.scopes import OPEN_METHODS, SCOPE_OF
 from perdure_server.rpc.status import DETAILS_KEY, code_of, details_of, message_of
+from perdure_server.stack import stack_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,6 +103,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 asked = _parsed(request, parse)
                 async with contextlib.aclosing(behavior(asked, context)) as responses:
                     async for response in responses:
+                        # A key that was revoked meanwhile gets nothing more.
+                        await self._authentication.caller_of(
+                            context.invocation_metadata()
+                        )
                         await self._write(response, context)
             except BaseException as exc:
                 await _answer(exc, method, context)
@@ -158,7 +163,7 @@ async def _answer(exc: BaseException, method: str, context: Context) -> NoReturn
         error = exc
     elif isinstance(exc, Exception):
         error_id = uuid.uuid4().hex
-        _LOG.error("%s failed, error_id %s", method, error_id, exc_info=exc)
+        _LOG.error("%s failed, error_id %s: %s", method, error_id, stack_of(exc))
         error = InternalFault("the server made a mistake", error_id=error_id)
     else:
         raise exc
