@@ -49,7 +49,6 @@ class Config:
     port_file: Path | None = None
     """Where to write the bound address once the server is serving."""
     log_level: str = "info"
-    lease_ttl_s: float = 30.0
     unary_timeout_s: float = 10.0
     stream_idle_timeout_s: float = 30.0
     shutdown_grace_s: float = 10.0
@@ -61,16 +60,10 @@ _DB_COMMANDS: dict[str, Command] = {
     "up": "db up",
     "status": "db status",
     "sql": "db sql",
-}
-_DB_COMMANDS: dict[str, Command] = {
-    "up": "db up",
-    "status": "db status",
-    "sql": "db sql",
     "check": "db check",
 }
 
 _DURATIONS: dict[str, tuple[float, str]] = {
-    "lease-ttl": (30.0, "how long a worker's lease lives without renewal"),
     "unary-timeout": (10.0, "deadline of a unary call that brings none"),
     "stream-idle-timeout": (30.0, "end a stream whose reader takes nothing"),
     "shutdown-grace": (10.0, "time for open calls after SIGTERM"),

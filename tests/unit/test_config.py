@@ -10,7 +10,7 @@ def test_a_bare_serve_has_the_documented_defaults():
 
     assert str(config.listen) == "127.0.0.1:7401"
     assert config.dsn is None
-    assert config.lease_ttl_s == 30
+    assert config.stream_idle_timeout_s == 30
     assert config.unary_timeout_s == 10
     assert config.shutdown_grace_s == 10
     assert config.transaction_timeout_s == 5
@@ -21,7 +21,7 @@ def test_a_bare_serve_has_the_documented_defaults():
 def test_a_flag_wins_over_the_environment_and_that_over_the_default():
     environ = {
         "PERDURE_LISTEN": "127.0.0.1:1",
-        "PERDURE_LEASE_TTL_S": "7",
+        "PERDURE_SHUTDOWN_GRACE_S": "7",
         "PERDURE_POOLER": "true",
         "PERDURE_DSN": "postgresql://db/x",
     }
@@ -30,7 +30,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_default():
 
     assert config.listen == Address("::1", 0)
     assert str(config.listen) == "[::1]:0"
-    assert config.lease_ttl_s == 7
+    assert config.shutdown_grace_s == 7
     assert config.pooler is False
     assert config.dsn == "postgresql://db/x"
 
@@ -58,8 +58,8 @@ def test_db_commands_take_the_database_flags(action: str):
         (["serve", "--listen", "h:70000"], {}, "--listen"),
         (["serve", "--listen", "h:٣"], {}, "--listen"),
         (["serve", "--dsn", "host=db"], {}, "--dsn"),
-        (["serve", "--lease-ttl-s", "0"], {}, "--lease-ttl-s"),
-        (["serve", "--lease-ttl-s", "nan"], {}, "--lease-ttl-s"),
+        (["serve", "--shutdown-grace-s", "0"], {}, "--shutdown-grace-s"),
+        (["serve", "--shutdown-grace-s", "nan"], {}, "--shutdown-grace-s"),
         (["serve"], {"PERDURE_UNARY_TIMEOUT_S": "soon"}, "--unary-timeout-s"),
         (["serve", "--log-level", "loud"], {}, "--log-level"),
         (["serve", "--list", "h:1"], {}, "--list"),
