@@ -49,7 +49,13 @@ async def run_rounds(rounds: int, seed: int, report: Progress | None = None) -> 
             for number in range(rounds):
                 victim = chance.choice(["server", "postgres", "both"])
                 kills[victim] += 1
-                await _round(world, ledger, victim, chance.uniform(0.05, 0.6))
+                try:
+                    await _round(world, ledger, victim, chance.uniform(0.05, 0.6))
+                except BaseExceptionGroup as group:
+                    raise BrokenPromiseError(
+                        f"round {number} ({victim}), seed {seed}: "
+                        f"{group.exceptions[0]!r}\n{world.last_words()}"
+                    ) from group
                 async with perdure.connect(world.target, key=world.key) as client:
                     found = await audit.faults(client, ledger)
                 if found:

@@ -50,6 +50,10 @@ class World:
             while _is_running(pid):
                 await asyncio.sleep(0.02)
 
+    def last_words(self) -> str:
+        """The end of what the present server printed."""
+        return self._server.log.read_text("utf-8", "replace")[-3000:]
+
     async def stop(self) -> None:
         """End server and Postgres in order."""
         await asyncio.to_thread(self._server.stop)
