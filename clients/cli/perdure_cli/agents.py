@@ -8,7 +8,7 @@ import perdure
 from perdure.selector import Selection
 from perdure_cli.errors import CommandError
 from perdure_cli.output import DEFAULT_LIMIT, Columns, Output, of
-from perdure_cli.record import record_of
+from perdure_cli.record import Record, record_of
 from perdure_cli.selection import selection_options
 from perdure_cli.session import connected
 
@@ -63,19 +63,25 @@ async def show_agent(
             "exist"
         )
     record = record_of(found[0])
-    record["checkpoint"] = None
+    newest = None
     async for checkpoint in client.checkpoints.list(agent_id, page_size=1):
-        record["checkpoint"] = record_of(checkpoint)
+        newest = record_of(checkpoint)
         break
+    if output.as_json:
+        output.json({**record, "checkpoint": newest})
+        return
     output.record(record)
+    if newest:
+        output.text("\nnewest checkpoint", "bold")
+        output.record(newest)
     if output.is_terminal:
-        output.note(_next(record))
+        output.note(_next(record, has_checkpoint=newest is not None))
 
 
-def _next(record: dict[str, object]) -> str:
+def _next(record: Record, *, has_checkpoint: bool) -> str:
     agent_id = record["agent_id"]
     if record["lease_state"] == "lost":
         return f"its worker is gone: perdure recover start --id {agent_id}"
-    if record["checkpoint"] is None:
+    if not has_checkpoint:
         return f"no checkpoint: perdure conversations show {record['conversation_id']}"
     return f"its state: perdure checkpoints show {agent_id}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +39,7 @@ AT_ONCE = 16
 MAX_ID_BYTES = 255
 MAX_FAULTS_TOLD = 20
 _BEYOND_SEQ = 2**62
+_PLACE = re.compile(r"messages\[([0-9]+)\]")
 
 
 @click.command("import")
@@ -125,18 +128,20 @@ class _Import:
         stored = min(await self._stored(conversation_id), len(ids))
         batches = list(_batches(sizes, stored))
         for start, end in batches[1:]:
-            await self._rehearse(
-                conversation_id, source.messages[start:end], ids[start:end]
-            )
+            with _places_from(start):
+                await self._rehearse(
+                    conversation_id, source.messages[start:end], ids[start:end]
+                )
         new_count = 0
         for start, end in batches:
             # What is stored must be these messages, and the rest must follow on them.
-            placed = await self.client.history.append(
-                conversation_id,
-                source.messages[start:end],
-                message_ids=ids[start:end],
-                expected_seq=0 if end <= stored else start,
-            )
+            with _places_from(start):
+                placed = await self.client.history.append(
+                    conversation_id,
+                    source.messages[start:end],
+                    message_ids=ids[start:end],
+                    expected_seq=0 if end <= stored else start,
+                )
             new_count += sum(not message.replayed for message in placed.messages)
         return new_count
 
@@ -178,6 +183,19 @@ def _batches(sizes: Sequence[int], stored: int) -> Iterator[tuple[int, int]]:
         batch_bytes += size
     if start < len(sizes):
         yield start, len(sizes)
+
+
+@contextmanager
+def _places_from(start: int) -> Iterator[None]:
+    """Let errors name a message by its place in the conversation, not in a batch."""
+    try:
+        yield
+    except perdure.PerdureError as error:
+        found = _PLACE.match(error.path)
+        if found:
+            place = int(found[1]) + start
+            error.metadata["path"] = f"messages[{place}]{error.path[found.end() :]}"
+        raise
 
 
 def _message_id(conversation_id: str, place: int) -> str:

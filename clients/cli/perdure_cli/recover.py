@@ -51,12 +51,15 @@ async def plan(
     if output.as_json:
         output.json(record_of(counted))
         return
+    taken = counted.agent_count - counted.live_count
     output.text(
-        f"{counted.agent_count} agents with {counted.frame_bytes} bytes of state; "
-        f"{counted.live_count} of them have a live worker"
+        f"{taken} of {counted.agent_count} agents would be fenced, with "
+        f"{counted.frame_bytes} bytes of state"
     )
-    if counted.live_count and not even_live:
-        output.note("those with a live worker are left alone without --even-live")
+    if counted.live_count:
+        output.note(
+            f"{counted.live_count} have a live worker: --even-live takes them too"
+        )
     output.note("the same options after `perdure recover start` do it")
 
 
