@@ -104,9 +104,7 @@ async def test_one_refused_operation_leaves_nothing_of_any_other(
         make_checkpoint("a", 6, 6),
         answer(fleet, "two"),
     ]
-    refused: Append | NewCheckpoint = replace(
-        answer(fleet, "late"), expected_seq=10**6
-    )
+    refused: Append | NewCheckpoint = replace(answer(fleet, "late"), expected_seq=10**6)
     if place == 1:
         refused = make_checkpoint("a", 4, 4)
     operations[place] = refused

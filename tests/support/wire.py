@@ -17,8 +17,11 @@ from perdure.v1 import (
     agent_pb2,
     agent_service_pb2,
     agent_service_pb2_grpc,
+    checkpoint_service_pb2_grpc,
+    commit_service_pb2_grpc,
     history_service_pb2_grpc,
     message_pb2,
+    recovery_service_pb2_grpc,
 )
 from perdure.v1 import history_service_pb2 as pb
 
@@ -39,6 +42,13 @@ class Wire:
         self.history: Any = history_service_pb2_grpc.HistoryServiceStub(self.channel)
         self.admin: Any = admin_service_pb2_grpc.AdminServiceStub(self.channel)
         self.agents: Any = agent_service_pb2_grpc.AgentServiceStub(self.channel)
+        self.checkpoints: Any = checkpoint_service_pb2_grpc.CheckpointServiceStub(
+            self.channel
+        )
+        self.commits: Any = commit_service_pb2_grpc.CommitServiceStub(self.channel)
+        self.recoveries: Any = recovery_service_pb2_grpc.RecoveryServiceStub(
+            self.channel
+        )
 
     async def create(self, conversation_id: str, **fields: Any) -> Any:
         """CreateConversation."""

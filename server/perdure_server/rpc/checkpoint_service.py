@@ -4,7 +4,12 @@ import perdure_codec
 from perdure.v1 import checkpoint_service_pb2 as pb
 from perdure.v1 import checkpoint_service_pb2_grpc
 from perdure_server.caller import current_caller
-from perdure_server.errors import FrameCorrupt, PageTokenInvalid, ValueNotStorable
+from perdure_server.errors import (
+    FrameCorrupt,
+    PageTokenInvalid,
+    PerdureError,
+    ValueNotStorable,
+)
 from perdure_server.restore.soundness import find_fault
 from perdure_server.rpc.agent_messages import read_selector
 from perdure_server.rpc.checkpoint_messages import (
@@ -53,7 +58,14 @@ class CheckpointService(checkpoint_service_pb2_grpc.CheckpointServiceServicer):
                 raise ValueNotStorable(
                     "the fence is another agent's", path="fence.agent_id"
                 )
-        receipt = await self._checkpoints.put(current_caller().tenant_id, new, fence)
+        try:
+            receipt = await self._checkpoints.put(
+                current_caller().tenant_id, new, fence
+            )
+        except PerdureError as refused:
+            if "path" not in refused.metadata:
+                raise
+            raise refused.at("checkpoint") from refused
         return pb.PutCheckpointResponse(receipt=receipt_message(receipt))
 
     async def GetCheckpoint(
