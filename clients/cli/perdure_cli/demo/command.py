@@ -3,14 +3,17 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from perdure_cli.demo.conversations import ConversationFileError, load_conversations
 from perdure_cli.demo.processes import DemoError
 from perdure_cli.demo.stage import Stage
+from perdure_cli.errors import CommandError
 
 MIN_AGENTS = 8
 
@@ -40,9 +43,19 @@ def demo(agents: int, data: Path | None) -> None:
     try:
         name, conversations = load_conversations(source, agents)
         stage = Stage(source, name, conversations)
-        result = asyncio.run(stage.run())
+        result = asyncio.run(_play(stage))
     except (ConversationFileError, DemoError) as exc:
-        raise click.ClickException(str(exc)) from exc
+        raise CommandError(str(exc)) from exc
+    except asyncio.CancelledError:
+        sys.exit(128 + signal.SIGTERM)
     print(json.dumps(result), flush=True)
     if not stage.is_kept:
         sys.exit(1)
+
+
+async def _play(stage: Stage) -> dict[str, Any]:
+    """Play it; SIGTERM ends it in order, as Ctrl-C does."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await stage.run()

@@ -62,6 +62,10 @@ class Stage:
                 await server.stop()
         for fault in [*self.ledger.faults, *self.verdict.faults][:10]:
             screen.say(fault, style="red")
+        if self.is_kept:
+            screen.say("every promise was kept", style="bold green")
+        else:
+            screen.say("a promise was broken", style="bold red")
         return self._result()
 
     @property

@@ -81,7 +81,8 @@ async def _compare_messages(
         if seqs.get(message_id_of(agent_id, place)) != acknowledged:
             verdict.lost_count += 1
             verdict.faults.append(f"{agent_id}: message {place} is not where it was")
-    if [message.payload for message in stored] != conversation.messages:
+    kept = [message.message.native.payload for message in stored]
+    if kept != [_native_bytes(payload) for payload in conversation.messages]:
         verdict.mismatch_count += 1
         verdict.faults.append(f"{agent_id}: the messages are not those of the source")
 
@@ -100,6 +101,11 @@ async def _compare_state(
     if found.state != final_state(conversation.messages):
         verdict.mismatch_count += 1
         verdict.faults.append(f"{agent_id}: the state is not that of the source")
+
+
+def _native_bytes(payload: Payload) -> bytes:
+    """Return what a worker sent for a message of the source, byte for byte."""
+    return perdure.native_message(payload, message_id="any").native.payload
 
 
 def _up_to_last_step(payloads: list[Payload]) -> list[Payload]:
