@@ -22,8 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from perdure_server.errors import StaleFence
 from perdure_server.store.agents import LeaseSpec
+from perdure_server.store.append import Append
 from perdure_server.store.fence import Fence
-from perdure_server.store.messages import Append
 from tests.support.cluster import open_cluster
 from tests.support.fleet import (
     Fleet,

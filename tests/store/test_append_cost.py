@@ -9,7 +9,8 @@ import asyncpg
 
 from perdure.v1 import message_pb2 as pb
 from perdure_server.canonical.projection import project
-from perdure_server.store.messages import NewMessage, message_arrays
+from perdure_server.store.append import NewMessage
+from perdure_server.store.messages import message_arrays
 from perdure_server.store.queries import load_queries
 
 LONG = 5_000

@@ -18,9 +18,10 @@ from perdure_server.errors import (
     StoreUnavailable,
 )
 from perdure_server.store import append_queue
+from perdure_server.store.append import Append, Appended, NewMessage
 from perdure_server.store.append_queue import AppendQueue
 from perdure_server.store.database import Database
-from perdure_server.store.messages import Append, Appended, Messages, NewMessage
+from perdure_server.store.messages import Messages
 
 
 class CountingMessages(Messages):

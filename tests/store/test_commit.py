@@ -13,9 +13,9 @@ from perdure_server.errors import (
     StaleFence,
     StepBehind,
 )
+from perdure_server.store.append import Append, Appended
 from perdure_server.store.checkpoints import NewCheckpoint, Receipt
 from perdure_server.store.commits import RefusedOperation
-from perdure_server.store.messages import Append, Appended
 from tests.support.fleet import (
     Fleet,
     make_checkpoint,

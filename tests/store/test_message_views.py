@@ -10,8 +10,9 @@ from perdure.v1 import message_pb2 as pb
 from perdure_cli.demo.conversations import load_conversations
 from perdure_server.formats.chat_completions import FORMAT
 from perdure_server.rpc.new_messages import read_new_messages
+from perdure_server.store.append import Append
 from perdure_server.store.database import Database
-from perdure_server.store.messages import Append, Messages
+from perdure_server.store.messages import Messages
 
 TENANT = "views"
 

@@ -18,11 +18,12 @@ from perdure_server.store.agents import (
     LeaseSpec,
     Selector,
 )
+from perdure_server.store.append import Append, NewMessage
 from perdure_server.store.checkpoints import Checkpoints, NewCheckpoint, Receipt
 from perdure_server.store.commits import Commits
 from perdure_server.store.database import Database
 from perdure_server.store.fence import Fence
-from perdure_server.store.messages import Append, Messages, NewMessage
+from perdure_server.store.messages import Messages
 from perdure_server.store.recoveries import Recoveries
 from perdure_server.store.restores import Restores
 from perdure_server.store.retention import Retention

@@ -10,10 +10,10 @@ from perdure_server.rpc.fences import read_fence
 from perdure_server.rpc.history_service import append_response, read_supersedes
 from perdure_server.rpc.interceptor import Context
 from perdure_server.rpc.new_messages import read_new_messages
+from perdure_server.store.append import Append, Appended
 from perdure_server.store.checkpoints import Receipt
 from perdure_server.store.commits import Commits, Operation, RefusedOperation
 from perdure_server.store.hints import Hints
-from perdure_server.store.messages import Append, Appended
 
 MAX_OPERATIONS = 100
 MAX_COMMIT_BYTES = 3_670_016

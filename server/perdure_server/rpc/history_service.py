@@ -21,6 +21,7 @@ from perdure_server.rpc.message_stream import MessageStream
 from perdure_server.rpc.new_messages import read_new_messages
 from perdure_server.rpc.page_token import open_page_token, page_token
 from perdure_server.rpc.timestamps import to_timestamp
+from perdure_server.store.append import Append, Appended
 from perdure_server.store.append_queue import AppendQueue
 from perdure_server.store.conversations import (
     Conversation,
@@ -28,7 +29,7 @@ from perdure_server.store.conversations import (
     NewConversation,
 )
 from perdure_server.store.hints import Hints
-from perdure_server.store.messages import Append, Appended, Messages
+from perdure_server.store.messages import Messages
 
 
 class HistoryService(history_service_pb2_grpc.HistoryServiceServicer):

@@ -7,7 +7,7 @@ from perdure_server.canonical.message import read_message
 from perdure_server.canonical.projection import project
 from perdure_server.errors import LimitExceeded, ValueNotStorable
 from perdure_server.rpc.checks import check_items
-from perdure_server.store.messages import NewMessage
+from perdure_server.store.append import NewMessage
 
 MAX_MESSAGES = 1_000
 MAX_BATCH_BYTES = 3 * 1024 * 1024

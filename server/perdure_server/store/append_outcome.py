@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perdure_server.errors import (
     ConversationClosed,
@@ -16,9 +16,7 @@ from perdure_server.errors import (
     SeqConflict,
     StaleFence,
 )
-
-if TYPE_CHECKING:
-    from perdure_server.store.messages import Append
+from perdure_server.store.append import Append
 
 
 def append_error(append: Append, row: Mapping[str, Any]) -> PerdureError:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from perdure_server.deadline import set_deadline
 from perdure_server.errors import Overloaded, PerdureError
-from perdure_server.store.messages import Append, Appended, Messages
+from perdure_server.store.append import Append, Appended
+from perdure_server.store.messages import Messages
 
 MAX_WAITING = 2_000
 MAX_TOGETHER = 200

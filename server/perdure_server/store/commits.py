@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perdure_server.errors import AgentNotFound, PerdureError, StaleFence
+from perdure_server.store.append import Append, Appended, Placed
 from perdure_server.store.append_outcome import append_error
 from perdure_server.store.checkpoints import NewCheckpoint, Receipt, put_error
 from perdure_server.store.database import CommitRefused, Database
 from perdure_server.store.fence import Fence
-from perdure_server.store.messages import Append, Appended, Placed, message_arrays
+from perdure_server.store.messages import message_arrays
 from perdure_server.store.queries import load_queries
 
 _SQL = load_queries("checkpoints")

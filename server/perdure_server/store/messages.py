@@ -8,61 +8,16 @@ from datetime import UTC, datetime
 
 import asyncpg
 
-from perdure_server.canonical.projection import Projection
 from perdure_server.errors import PerdureError
+from perdure_server.store.append import Append, Appended, NewMessage, Placed
 from perdure_server.store.append_outcome import append_error
 from perdure_server.store.database import Database
-from perdure_server.store.fence import Fence
 from perdure_server.store.queries import load_queries
 
 _SQL = load_queries("messages")
 
 _FIRST_TIME = datetime.min.replace(microsecond=1, tzinfo=UTC)
 _LAST_TIME = datetime.max.replace(microsecond=999_998, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class NewMessage:
-    """A message to append: its bytes, their SHA-256, and what people see of it."""
-
-    message_id: str
-    digest: bytes
-    body: bytes
-    projection: Projection
-
-
-@dataclass(frozen=True)
-class Append:
-    """A batch for one conversation, all or none."""
-
-    tenant_id: str
-    conversation_id: str
-    messages: tuple[NewMessage, ...]
-    expected_seq: int | None = None
-    generation: int | None = None
-    supersedes: tuple[int, int] | None = None
-    create_if_missing: bool = False
-    unfenced_allowed: bool = False
-    fence: Fence | None = None
-    step: int = 0
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where a message stands."""
-
-    message_id: str
-    seq: int
-    replayed: bool
-
-
-@dataclass(frozen=True)
-class Appended:
-    """A batch that is stored."""
-
-    places: tuple[Placed, ...]
-    message_count: int
-    generation: int
 
 
 @dataclass(frozen=True)

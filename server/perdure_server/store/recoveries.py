@@ -59,7 +59,6 @@ class Plan:
 class Progress:
     """How far one agent is."""
 
-    ordinal: int
     agent_id: str
     parent_agent_id: str | None
     owner: str
@@ -181,12 +180,12 @@ class Recoveries:
         )
 
     async def progress(self, tenant_id: str, recovery_id: UUID) -> list[Progress]:
-        """Return how far each agent is, in the order of the plan.
+        """Return how far each agent is, in the order of ids.
 
         A sub-agent has resumed when its parent has: one owner writes for both.
         """
         found: list[Progress] = []
-        after = -1
+        after = ""
         while True:
             rows = await self._database.fetch(
                 _SQL["list_progress"],
@@ -199,7 +198,7 @@ class Recoveries:
             found += [Progress(*row.values()) for row in rows]
             if len(rows) < PROGRESS_PAGE:
                 return _with_subtrees(found)
-            after = found[-1].ordinal
+            after = found[-1].agent_id
 
     async def _add_descendants(
         self, tenant_id: str, plan: Plan, selected: Sequence[str], even_live: bool
