@@ -66,10 +66,14 @@ stubs-fresh: .venv-generate/.ready ## fail if the stubs are not those of proto/
 		|| { echo 'stubs are stale: run make generate' >&2; exit 1; }
 
 .PHONY: stubs-oldest
-stubs-oldest: .venv-oldest/.ready ## import the stubs on the oldest runtime
-	@cd clients/python && ../../.venv-oldest/bin/python -W error -c 'import \
-		importlib, pathlib; [importlib.import_module("perdure.v1." + path.stem) \
-		for path in sorted(pathlib.Path("perdure/v1").glob("*_pb2*.py"))]'
+stubs-oldest: .venv-oldest/.ready ## import stubs, client and codec on the oldest runtime
+	@cd clients/python && PYTHONPATH=../../codec ../../.venv-oldest/bin/python \
+		-W error -c 'import importlib, pathlib; \
+		[importlib.import_module("perdure.v1." + path.stem) \
+		for path in sorted(pathlib.Path("perdure/v1").glob("*_pb2*.py"))]; \
+		import perdure, perdure_codec; [getattr(perdure, name) \
+		for name in perdure.__all__]; state = {"a": [1.5, b"x", (1, 2**200)]}; \
+		assert perdure_codec.decode(perdure_codec.encode(state)) == state'
 
 .PHONY: format
 format: .venv/.ready ## rewrite Python and proto in the house format
