@@ -5,13 +5,16 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from perdure_cli.conversation_file import DemoConversation
 from perdure_cli.demo.conversations import ConversationFileError, load_conversations
 from perdure_cli.demo.processes import DemoError
+from perdure_cli.demo.replay import units_of
 from perdure_cli.demo.stage import Stage
 from perdure_cli.errors import CommandError
 
@@ -42,6 +45,7 @@ def demo(agents: int, data: Path | None) -> None:
     source = data or (Path(named) if named else None)
     try:
         name, conversations = load_conversations(source, agents)
+        _require_steps(conversations)
         stage = Stage(source, name, conversations)
         result = asyncio.run(_play(stage))
     except (ConversationFileError, DemoError) as exc:
@@ -51,6 +55,15 @@ def demo(agents: int, data: Path | None) -> None:
     print(json.dumps(result), flush=True)
     if not stage.is_kept:
         sys.exit(1)
+
+
+def _require_steps(conversations: Sequence[DemoConversation]) -> None:
+    for item in conversations:
+        if not any(unit.is_step for unit in units_of(item.messages)):
+            raise DemoError(
+                f"conversation {item.conversation_id} has only a user's messages: "
+                "give a file in which an agent speaks too"
+            )
 
 
 async def _play(stage: Stage) -> dict[str, Any]:

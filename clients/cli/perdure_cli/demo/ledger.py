@@ -19,6 +19,8 @@ class Ledger:
     """(agent, place in the source) -> acknowledged seq."""
     steps: dict[str, int] = field(default_factory=dict)
     """agent -> newest acknowledged step."""
+    step_count: int = 0
+    """Steps acknowledged, each with a checkpoint."""
     progress: dict[str, int] = field(default_factory=dict)
     """agent -> messages acknowledged."""
     restored: dict[str, float] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class Ledger:
         if step <= self.steps.get(agent_id, 0):
             self.faults.append(f"{agent_id}: step {step} was acknowledged twice")
         self.steps[agent_id] = step
+        self.step_count += 1
         if agent_id in self.restored:
             self.resumed.setdefault(agent_id, time.monotonic())
 

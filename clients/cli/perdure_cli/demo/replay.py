@@ -95,9 +95,10 @@ def digest_of(state: State) -> str:
 
 def _fold_calls(state: State, payload: Payload) -> None:
     for call in payload.get("tool_calls") or []:
-        name = call["function"]["name"]
+        called = call.get("function") or call.get("custom") or {}
+        name = called.get("name", "")
         state["calls"][name] = state["calls"].get(name, 0) + 1
-        state["open_calls"] = [*state["open_calls"], (call["id"], name)]
+        state["open_calls"] = [*state["open_calls"], (call.get("id"), name)]
     answered = payload.get("tool_call_id")
     if answered is not None:
         state["open_calls"] = [

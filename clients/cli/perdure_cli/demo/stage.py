@@ -106,7 +106,7 @@ class Stage:
             )
             await compare(client, self.conversations, self.ledger, self.verdict)
             dropped = await client.checkpoints.prune(drop_all=True, all=True)
-            self.verdict.checkpoint_count = dropped.checkpoint_count
+            self.verdict.take_dropped(dropped.checkpoint_count, self.ledger)
             screen.act(
                 f"all {dropped.checkpoint_count:,} checkpoints are dropped; every "
                 "agent comes back from its messages"

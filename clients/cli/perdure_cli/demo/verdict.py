@@ -29,6 +29,14 @@ class Verdict:
     mismatch_count: int = 0
     faults: list[str] = field(default_factory=list)
 
+    def take_dropped(self, count: int, ledger: Ledger) -> None:
+        """Hold the checkpoints that were there against those acknowledged."""
+        self.checkpoint_count = count
+        missing = ledger.step_count - count
+        if missing > 0:
+            self.lost_count += missing
+            self.faults.append(f"{missing} acknowledged checkpoints are lost")
+
 
 async def compare(
     client: perdure.AsyncClient,
