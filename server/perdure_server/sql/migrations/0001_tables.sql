@@ -212,7 +212,6 @@ COMMENT ON TABLE perdure_store.recoveries IS 'One row per StartRecovery. planned
 CREATE TABLE perdure_store.recovery_agents (
   tenant_id text COLLATE "C" NOT NULL,
   recovery_id uuid NOT NULL,
-  ordinal bigint NOT NULL,
   planned_epoch bigint NOT NULL,
   epoch bigint,
   head_step bigint NOT NULL DEFAULT 0,
@@ -221,14 +220,13 @@ CREATE TABLE perdure_store.recovery_agents (
   lease_id uuid,
   agent_id text COLLATE "C" NOT NULL,
   state text NOT NULL DEFAULT 'planned',
-  CONSTRAINT recovery_agents_pkey PRIMARY KEY (tenant_id, recovery_id, ordinal),
-  CONSTRAINT recovery_agents_agent_key UNIQUE (tenant_id, recovery_id, agent_id),
+  CONSTRAINT recovery_agents_pkey PRIMARY KEY (tenant_id, recovery_id, agent_id),
   CONSTRAINT recovery_agents_recovery_fkey FOREIGN KEY (tenant_id, recovery_id) REFERENCES perdure_store.recoveries,
   CONSTRAINT recovery_agents_state_check CHECK (state IN ('planned', 'fenced', 'moved', 'live', 'busy', 'restored', 'broken'))
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE perdure_store.recovery_agents IS 'The plan of a recovery and how far each agent is. epoch is that of the fence, then of the new owner; message_count that at delivery. Resumed is derived: the new owner''s epoch stands at the head or in a message.';
 
-CREATE INDEX recovery_agents_waiting_idx ON perdure_store.recovery_agents (tenant_id, recovery_id, ordinal) WHERE state IN ('planned', 'fenced');
+CREATE INDEX recovery_agents_waiting_idx ON perdure_store.recovery_agents (recovery_id, tenant_id, agent_id) WHERE state IN ('planned', 'fenced');
 
 CREATE TABLE perdure_store.retention_policies (
   tenant_id text COLLATE "C" NOT NULL,

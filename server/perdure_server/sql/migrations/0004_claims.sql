@@ -9,6 +9,11 @@ RETURNS boolean
 LANGUAGE sql STABLE
 RETURN p_revoke_time IS NULL AND (p_expire_time > clock_timestamp() OR p_ttl_ms > p_connected_ms);
 
+-- How the statements of this file are written: the planner of a fresh database
+-- has no statistics, and a join or a semi-join may then read a whole table. Keys
+-- travel as arrays, rows are looked up by LATERAL with LIMIT or by scalar
+-- subqueries, which it cannot turn into joins.
+
 -- An agent and all below it. 100 levels at most.
 CREATE FUNCTION perdure_store.subtree_1(p_tenant text, p_agent text)
 RETURNS SETOF text
@@ -18,7 +23,10 @@ LANGUAGE sql STABLE AS $$
     UNION
     SELECT a.agent_id, t.depth + 1
     FROM tree t
-    JOIN perdure_store.agents a ON a.tenant_id = p_tenant AND a.parent_agent_id = t.agent_id
+    CROSS JOIN LATERAL (
+      SELECT x.agent_id FROM perdure_store.agents x
+      WHERE x.tenant_id = p_tenant AND x.parent_agent_id = t.agent_id
+      LIMIT 100000) a
     WHERE t.depth < 100
   )
   SELECT DISTINCT agent_id FROM tree
@@ -26,7 +34,8 @@ $$;
 
 -- select_agents_1 answers an AgentSelector: NULL arguments do not filter. Pages
 -- by agent_id: those after p_after, at most p_limit. Custom plans, since each
--- combination of filters wants its own.
+-- combination of filters wants its own; in the order of the index, since a sort
+-- reads the whole tenant for each page.
 CREATE FUNCTION perdure_store.select_agents_1(
   p_tenant text, p_agents text[], p_owner text, p_labels jsonb, p_lease_state text, p_framework text,
   p_agent_slug text, p_parent text, p_max_schema_version bigint, p_connected_ms bigint, p_after text, p_limit bigint)
@@ -35,7 +44,9 @@ RETURNS TABLE (
   lease_id uuid, lease_state text, owner text, labels jsonb, expire_time timestamptz, canonical_branch text,
   head_step bigint, schema_version bigint, chain_bytes bigint, message_count bigint, create_time timestamptz)
 LANGUAGE plpgsql STABLE
-SET plan_cache_mode = force_custom_plan AS $$
+SET plan_cache_mode = force_custom_plan
+SET enable_sort = off
+SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
@@ -44,10 +55,15 @@ BEGIN
     coalesce(b.head_step, 0), coalesce(b.head_schema_version, 0),
     CASE WHEN b.head_digest IS NULL THEN 0 ELSE b.chain_bytes END, c.message_count, a.create_time
   FROM perdure_store.agents a
-  LEFT JOIN perdure_store.leases l ON l.tenant_id = p_tenant AND l.lease_id = a.lease_id
-  LEFT JOIN perdure_store.branches b
-    ON b.tenant_id = p_tenant AND b.agent_id = a.agent_id AND b.branch = a.canonical_branch
-  JOIN perdure_store.conversations c ON c.tenant_id = p_tenant AND c.conversation_id = a.conversation_id
+  LEFT JOIN LATERAL (
+    SELECT x.* FROM perdure_store.leases x
+    WHERE x.tenant_id = p_tenant AND x.lease_id = a.lease_id LIMIT 1) l ON true
+  LEFT JOIN LATERAL (
+    SELECT x.* FROM perdure_store.branches x
+    WHERE x.tenant_id = p_tenant AND x.agent_id = a.agent_id AND x.branch = a.canonical_branch LIMIT 1) b ON true
+  CROSS JOIN LATERAL (
+    SELECT x.message_count FROM perdure_store.conversations x
+    WHERE x.tenant_id = p_tenant AND x.conversation_id = a.conversation_id LIMIT 1) c
   CROSS JOIN LATERAL (
     SELECT CASE
       WHEN a.lease_id IS NULL THEN 'free'
@@ -130,17 +146,19 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_old_lease uuid;
+  v_tree text[] := ARRAY(SELECT perdure_store.subtree_1(p_tenant, p_agent));
   v_ids text[];
 BEGIN
   SELECT x.lease_id INTO v_old_lease FROM perdure_store.agents x
   WHERE x.tenant_id = p_tenant AND x.agent_id = p_agent;
   v_ids := ARRAY(
     SELECT x.agent_id FROM perdure_store.agents x
-    LEFT JOIN perdure_store.leases l ON l.tenant_id = p_tenant AND l.lease_id = x.lease_id
-    WHERE x.tenant_id = p_tenant AND x.delete_time IS NULL
-      AND x.agent_id IN (SELECT perdure_store.subtree_1(p_tenant, p_agent))
+    WHERE x.tenant_id = p_tenant AND x.delete_time IS NULL AND x.agent_id = ANY (v_tree)
       AND (x.agent_id = p_agent OR x.lease_id IS NULL OR x.lease_id = v_old_lease OR x.lease_id = p_lease
-        OR NOT perdure_store.lease_is_live(l.revoke_time, l.expire_time, l.ttl_ms, p_connected_ms))
+        OR NOT (
+          SELECT perdure_store.lease_is_live(l.revoke_time, l.expire_time, l.ttl_ms, p_connected_ms)
+          FROM perdure_store.leases l
+          WHERE l.tenant_id = p_tenant AND l.lease_id = x.lease_id))
     ORDER BY x.agent_id);
   RETURN QUERY
   UPDATE perdure_store.agents x
@@ -169,6 +187,8 @@ DECLARE
   a perdure_store.agents%ROWTYPE;
   k record;
   v_live boolean;
+  v_conversation text;
+  v_tree text[];
   v_taken text[] := '{}';
 BEGIN
   l := perdure_store.touch_lease_1(p_tenant, p_lease, p_owner, p_labels, p_ttl_ms);
@@ -179,8 +199,7 @@ BEGIN
   INSERT INTO perdure_store.conversations (tenant_id, conversation_id, agent_slug)
   SELECT DISTINCT ON (n.conversation_id) p_tenant, n.conversation_id, n.agent_slug
   FROM unnest(p_agents, p_conversations, p_agent_slugs) AS n (agent_id, conversation_id, agent_slug)
-  WHERE NOT EXISTS (
-    SELECT FROM perdure_store.agents x WHERE x.tenant_id = p_tenant AND x.agent_id = n.agent_id)
+  WHERE (SELECT x.epoch FROM perdure_store.agents x WHERE x.tenant_id = p_tenant AND x.agent_id = n.agent_id) IS NULL
   ORDER BY n.conversation_id
   ON CONFLICT DO NOTHING;
   INSERT INTO perdure_store.agents (tenant_id, agent_id, conversation_id, agent_slug, parent_agent_id, framework)
@@ -190,9 +209,9 @@ BEGIN
   ORDER BY n.agent_id
   ON CONFLICT DO NOTHING;
 
+  v_tree := ARRAY(SELECT perdure_store.subtree_1(p_tenant, n.agent_id) FROM unnest(p_agents) AS n (agent_id));
   PERFORM 1 FROM perdure_store.agents x
-  WHERE x.tenant_id = p_tenant
-    AND x.agent_id IN (SELECT perdure_store.subtree_1(p_tenant, n.agent_id) FROM unnest(p_agents) AS n (agent_id))
+  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_tree)
   ORDER BY x.agent_id
   FOR NO KEY UPDATE;
 
@@ -228,10 +247,11 @@ BEGIN
       request := CASE WHEN k.agent_id = i.agent_id THEN i.place END;
       outcome := 'acquired'; agent_id := k.agent_id; epoch := k.epoch; claim_id := i.claim_id;
       v_taken := v_taken || k.agent_id;
-      SELECT x.conversation_id, c.message_count INTO conversation_id, message_count
-      FROM perdure_store.agents x
-      JOIN perdure_store.conversations c ON c.tenant_id = p_tenant AND c.conversation_id = x.conversation_id
+      SELECT x.conversation_id INTO v_conversation FROM perdure_store.agents x
       WHERE x.tenant_id = p_tenant AND x.agent_id = k.agent_id;
+      SELECT c.message_count INTO message_count FROM perdure_store.conversations c
+      WHERE c.tenant_id = p_tenant AND c.conversation_id = v_conversation;
+      conversation_id := v_conversation;
       RETURN NEXT;
     END LOOP;
   END LOOP;
@@ -244,16 +264,19 @@ END $$;
 CREATE FUNCTION perdure_store.own_conversations_1(p_tenant text, p_agents text[])
 RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids text[] := ARRAY(
+    SELECT a.conversation_id FROM perdure_store.agents a
+    WHERE a.tenant_id = p_tenant AND a.agent_id = ANY (p_agents));
 BEGIN
-  PERFORM 1 FROM perdure_store.conversations c
-  WHERE c.tenant_id = p_tenant AND NOT c.owned AND c.conversation_id IN (
-    SELECT a.conversation_id FROM perdure_store.agents a WHERE a.tenant_id = p_tenant AND a.agent_id = ANY (p_agents))
-  ORDER BY c.conversation_id
-  FOR NO KEY UPDATE;
+  v_ids := ARRAY(
+    SELECT c.conversation_id FROM perdure_store.conversations c
+    WHERE c.tenant_id = p_tenant AND c.conversation_id = ANY (v_ids) AND NOT c.owned
+    ORDER BY c.conversation_id
+    FOR NO KEY UPDATE);
   UPDATE perdure_store.conversations c
   SET owned = true, revision = c.revision + 1
-  WHERE c.tenant_id = p_tenant AND NOT c.owned AND c.conversation_id IN (
-    SELECT a.conversation_id FROM perdure_store.agents a WHERE a.tenant_id = p_tenant AND a.agent_id = ANY (p_agents));
+  WHERE c.tenant_id = p_tenant AND c.conversation_id = ANY (v_ids) AND NOT c.owned;
 END $$;
 
 -- claim_agents_1 gives agents that a selector picked to a lease, each by
@@ -320,6 +343,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   i record;
   v_now timestamptz;
+  v_tree text[];
 BEGIN
   IF p_revoke_lease IS NOT NULL THEN
     PERFORM 1 FROM perdure_store.leases x
@@ -329,9 +353,9 @@ BEGIN
     UPDATE perdure_store.leases x SET revoke_time = v_now
     WHERE x.tenant_id = p_tenant AND x.lease_id = p_revoke_lease AND x.revoke_time IS NULL;
   END IF;
+  v_tree := ARRAY(SELECT perdure_store.subtree_1(p_tenant, n.agent_id) FROM unnest(p_agents) AS n (agent_id));
   PERFORM 1 FROM perdure_store.agents x
-  WHERE x.tenant_id = p_tenant
-    AND x.agent_id IN (SELECT perdure_store.subtree_1(p_tenant, n.agent_id) FROM unnest(p_agents) AS n (agent_id))
+  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_tree)
   ORDER BY x.agent_id
   FOR NO KEY UPDATE;
   FOR i IN
@@ -344,9 +368,9 @@ BEGIN
       WHERE x.tenant_id = p_tenant AND x.agent_id = i.agent_id AND x.epoch = i.epoch
         AND (x.claim_id = i.claim_id OR x.claim_id IS NULL));
     IF released THEN
+      v_tree := ARRAY(SELECT perdure_store.subtree_1(p_tenant, i.agent_id));
       UPDATE perdure_store.agents x SET lease_id = NULL, claim_id = NULL
-      WHERE x.tenant_id = p_tenant AND x.claim_id = i.claim_id
-        AND x.agent_id IN (SELECT perdure_store.subtree_1(p_tenant, i.agent_id));
+      WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_tree) AND x.claim_id = i.claim_id;
     END IF;
     RETURN NEXT;
   END LOOP;

@@ -11,39 +11,39 @@ RETURNS boolean
 LANGUAGE plpgsql AS $$
 DECLARE
   v_after text;
-  v_ordinal bigint;
   v_added bigint;
 BEGIN
   PERFORM 1 FROM perdure_store.recoveries r
   WHERE r.tenant_id = p_tenant AND r.recovery_id = p_recovery AND r.planned_time IS NULL
   FOR NO KEY UPDATE;
   IF NOT FOUND THEN RETURN true; END IF;
-  SELECT q.agent_id, q.ordinal INTO v_after, v_ordinal FROM perdure_store.recovery_agents q
-  WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery
-  ORDER BY q.ordinal DESC LIMIT 1;
-  v_ordinal := coalesce(v_ordinal, 0);
-  INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, ordinal, planned_epoch, agent_id)
-  SELECT p_tenant, p_recovery, v_ordinal + row_number() OVER (ORDER BY s.agent_id), s.epoch, s.agent_id
+  SELECT max(q.agent_id) INTO v_after FROM perdure_store.recovery_agents q
+  WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery;
+  INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, agent_id, planned_epoch)
+  SELECT p_tenant, p_recovery, s.agent_id, s.epoch
   FROM perdure_store.select_agents_1(
     p_tenant, p_agents, p_owner, p_labels, p_lease_state, p_framework, p_agent_slug, p_parent, p_max_schema_version,
     p_connected_ms, v_after, p_limit) s;
   GET DIAGNOSTICS v_added = ROW_COUNT;
   IF v_added = p_limit THEN RETURN false; END IF;
 
-  INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, ordinal, planned_epoch, agent_id)
-  WITH RECURSIVE tree (agent_id, depth) AS (
-    SELECT q.agent_id, 0 FROM perdure_store.recovery_agents q
+  INSERT INTO perdure_store.recovery_agents (tenant_id, recovery_id, agent_id, planned_epoch)
+  WITH RECURSIVE tree (agent_id, epoch, depth) AS (
+    SELECT q.agent_id, q.planned_epoch, 0 FROM perdure_store.recovery_agents q
     WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery
     UNION
-    SELECT a.agent_id, t.depth + 1
+    SELECT a.agent_id, a.epoch, t.depth + 1
     FROM tree t
-    JOIN perdure_store.agents a ON a.tenant_id = p_tenant AND a.parent_agent_id = t.agent_id
+    CROSS JOIN LATERAL (
+      SELECT x.agent_id, x.epoch FROM perdure_store.agents x
+      WHERE x.tenant_id = p_tenant AND x.parent_agent_id = t.agent_id AND x.delete_time IS NULL
+      LIMIT 100000) a
     WHERE t.depth < 100
   )
-  SELECT p_tenant, p_recovery, v_ordinal + v_added + row_number() OVER (ORDER BY a.agent_id), a.epoch, a.agent_id
-  FROM perdure_store.agents a
-  WHERE a.tenant_id = p_tenant AND a.delete_time IS NULL
-    AND a.agent_id IN (SELECT t.agent_id FROM tree t WHERE t.depth > 0)
+  SELECT p_tenant, p_recovery, t.agent_id, min(t.epoch)
+  FROM tree t
+  WHERE t.depth > 0
+  GROUP BY t.agent_id
   ON CONFLICT DO NOTHING;
   UPDATE perdure_store.recoveries r SET planned_time = now()
   WHERE r.tenant_id = p_tenant AND r.recovery_id = p_recovery;
@@ -70,9 +70,9 @@ DECLARE
   v_decided bigint := 0;
 BEGIN
   FOR r IN
-    SELECT q.ordinal, q.agent_id, q.planned_epoch FROM perdure_store.recovery_agents q
+    SELECT q.agent_id, q.planned_epoch FROM perdure_store.recovery_agents q
     WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'planned'
-    ORDER BY q.ordinal LIMIT p_limit
+    ORDER BY q.agent_id LIMIT p_limit
     FOR NO KEY UPDATE SKIP LOCKED
   LOOP
     v_state := NULL;
@@ -110,7 +110,7 @@ BEGIN
     UPDATE perdure_store.recovery_agents q
     SET state = v_state, epoch = CASE WHEN v_state = 'fenced' THEN a.epoch + 1 END,
       head_step = coalesce(v_head, 0), chain_bytes = coalesce(v_bytes, 0)
-    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = r.ordinal;
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = r.agent_id;
     v_head := NULL; v_bytes := NULL;
     v_decided := v_decided + 1;
   END LOOP;
@@ -132,7 +132,7 @@ DECLARE
   r record;
   a perdure_store.agents%ROWTYPE;
   k record;
-  v_ordinals bigint[];
+  v_ids text[];
   v_claim uuid;
   v_used bigint := 0;
   v_taken text[] := '{}';
@@ -143,38 +143,42 @@ BEGIN
   END IF;
   -- A child waits for its parent and comes with it.
   IF NOT p_again THEN
-    v_ordinals := ARRAY(
-      SELECT q.ordinal FROM perdure_store.recovery_agents q
+    v_ids := ARRAY(
+      SELECT q.agent_id FROM perdure_store.recovery_agents q
       WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'fenced'
-        AND NOT EXISTS (
-          SELECT FROM perdure_store.agents c
-          JOIN perdure_store.recovery_agents p
-            ON p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id = c.parent_agent_id
-          WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id AND c.parent_agent_id <> c.agent_id
-            AND p.state IN ('planned', 'fenced'))
-      ORDER BY q.ordinal LIMIT cardinality(p_claims)
+        AND coalesce((
+          SELECT p.state NOT IN ('planned', 'fenced') FROM perdure_store.recovery_agents p
+          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id <> q.agent_id
+            AND p.agent_id = (
+              SELECT c.parent_agent_id FROM perdure_store.agents c
+              WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)), true)
+      ORDER BY q.agent_id LIMIT cardinality(p_claims)
       FOR NO KEY UPDATE SKIP LOCKED);
   ELSE
     -- An agent that its new owner gave back does not hang on the lease any more.
-    v_ordinals := ARRAY(
-      SELECT q.ordinal FROM perdure_store.recovery_agents q
-      JOIN perdure_store.agents o ON o.tenant_id = p_tenant AND o.agent_id = q.agent_id AND o.lease_id = q.lease_id
+    v_ids := ARRAY(
+      SELECT q.agent_id FROM perdure_store.recovery_agents q
       WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'restored'
-        AND NOT EXISTS (
-          SELECT FROM perdure_store.leases x
-          WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id
-            AND perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms))
-        AND NOT EXISTS (
-          SELECT FROM perdure_store.recovery_agents p
-          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id = o.parent_agent_id
-            AND p.agent_id <> o.agent_id AND p.state = 'restored' AND p.lease_id = q.lease_id)
-      ORDER BY q.ordinal LIMIT cardinality(p_claims)
-      FOR NO KEY UPDATE OF q SKIP LOCKED);
+        AND NOT coalesce((
+          SELECT perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms)
+          FROM perdure_store.leases x
+          WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id), false)
+        AND q.lease_id = (
+          SELECT c.lease_id FROM perdure_store.agents c
+          WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)
+        AND coalesce((
+          SELECT p.state <> 'restored' OR p.lease_id <> q.lease_id FROM perdure_store.recovery_agents p
+          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id <> q.agent_id
+            AND p.agent_id = (
+              SELECT c.parent_agent_id FROM perdure_store.agents c
+              WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)), true)
+      ORDER BY q.agent_id LIMIT cardinality(p_claims)
+      FOR NO KEY UPDATE SKIP LOCKED);
   END IF;
   FOR r IN
-    SELECT q.ordinal, q.agent_id, q.epoch FROM perdure_store.recovery_agents q
-    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = ANY (v_ordinals)
-    ORDER BY q.ordinal
+    SELECT q.agent_id, q.epoch FROM perdure_store.recovery_agents q
+    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = ANY (v_ids)
+    ORDER BY q.agent_id
   LOOP
     CONTINUE WHEN r.agent_id = ANY (v_taken);
     SELECT * INTO a FROM perdure_store.agents x
@@ -183,7 +187,7 @@ BEGIN
     CONTINUE WHEN NOT FOUND;
     IF a.epoch IS DISTINCT FROM r.epoch OR a.delete_time IS NOT NULL THEN
       UPDATE perdure_store.recovery_agents q SET state = 'moved'
-      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.ordinal = r.ordinal;
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = r.agent_id;
       CONTINUE;
     END IF;
     v_used := v_used + 1;
@@ -196,9 +200,10 @@ BEGIN
       UPDATE perdure_store.recovery_agents q
       SET state = 'restored', epoch = k.epoch, lease_id = p_lease,
         message_count = (
-          SELECT c.message_count FROM perdure_store.agents x
-          JOIN perdure_store.conversations c ON c.tenant_id = p_tenant AND c.conversation_id = x.conversation_id
-          WHERE x.tenant_id = p_tenant AND x.agent_id = k.agent_id)
+          SELECT c.message_count FROM perdure_store.conversations c
+          WHERE c.tenant_id = p_tenant AND c.conversation_id = (
+            SELECT x.conversation_id FROM perdure_store.agents x
+            WHERE x.tenant_id = p_tenant AND x.agent_id = k.agent_id))
       WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = k.agent_id;
       outcome := 'acquired'; agent_id := k.agent_id; epoch := k.epoch; claim_id := v_claim;
       v_taken := v_taken || k.agent_id;

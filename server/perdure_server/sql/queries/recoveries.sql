@@ -29,8 +29,11 @@ WITH RECURSIVE tree (agent_id, depth) AS (
   UNION
   SELECT a.agent_id, t.depth + 1
   FROM tree t
-  JOIN perdure_store.agents a ON a.tenant_id = $1::text AND a.parent_agent_id = t.agent_id
-  WHERE t.depth < 100 AND a.delete_time IS NULL
+  CROSS JOIN LATERAL (
+    SELECT x.agent_id FROM perdure_store.agents x
+    WHERE x.tenant_id = $1::text AND x.parent_agent_id = t.agent_id AND x.delete_time IS NULL
+    LIMIT 100000) a
+  WHERE t.depth < 100
 )
 SELECT DISTINCT agent_id
 FROM tree
@@ -73,8 +76,8 @@ WHERE tenant_id = $1::text AND recovery_id = $2::uuid AND agent_id = $3::text AN
 -- name: list_progress
 -- A page of a plan and how far each agent is. An agent has resumed when its new
 -- owner, or one after him, has moved its head, written a message, or given it back.
--- $1 tenant_id, $2 recovery_id, $3 after ordinal, $4 limit, $5 connected_ms
-SELECT q.ordinal, q.agent_id, a.parent_agent_id, coalesce(l.owner, '') AS owner, q.head_step, q.chain_bytes,
+-- $1 tenant_id, $2 recovery_id, $3 after agent_id, $4 limit, $5 connected_ms
+SELECT q.agent_id, a.parent_agent_id, coalesce(l.owner, '') AS owner, q.head_step, q.chain_bytes,
   CASE
     WHEN q.state NOT IN ('fenced', 'restored') THEN q.state
     WHEN q.state = 'restored' AND (
@@ -90,8 +93,8 @@ SELECT q.ordinal, q.agent_id, a.parent_agent_id, coalesce(l.owner, '') AS owner,
     ELSE q.state END AS state
 FROM (
   SELECT p.* FROM perdure_store.recovery_agents p
-  WHERE p.tenant_id = $1::text AND p.recovery_id = $2::uuid AND p.ordinal > $3::bigint
-  ORDER BY p.ordinal
+  WHERE p.tenant_id = $1::text AND p.recovery_id = $2::uuid AND p.agent_id > $3::text
+  ORDER BY p.agent_id
   LIMIT $4::bigint) q
 LEFT JOIN LATERAL (
   SELECT x.* FROM perdure_store.agents x
@@ -102,4 +105,4 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
   SELECT x.* FROM perdure_store.leases x
   WHERE x.tenant_id = $1 AND x.lease_id = q.lease_id LIMIT 1) l ON true
-ORDER BY q.ordinal
+ORDER BY q.agent_id
