@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Any
 
 import click
 
@@ -32,19 +31,17 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 
 
-class Age(click.ParamType[timedelta]):
-    """A duration such as 90s, 15m, 12h or 30d."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> timedelta:
-        """Return the duration; a usage error for anything else."""
-        if isinstance(value, timedelta):
-            return value
-        found = _DURATION.fullmatch(str(value))
-        if found is None:
-            self.fail(f"{value!r} is not an age such as 90s, 15m, 12h or 30d")
-        return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+def _age(
+    context: click.Context, option: click.Parameter, value: str | None
+) -> timedelta | None:
+    if value is None:
+        return None
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise click.BadParameter(
+            f"{value!r} is not an age such as 90s, 15m, 12h or 30d", context, option
+        )
+    return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 @click.group()
@@ -86,8 +83,15 @@ async def show_checkpoint(
 @checkpoints.command("prune")
 @selection_options
 @click.option("--keep-steps", type=click.IntRange(1), help="Newest that always stay.")
-@click.option("--keep-age", type=Age(), help="Younger ones stay: 90s, 15m, 12h, 30d.")
-@click.option("--max-age", type=Age(), help="Older ones go, but for the newest.")
+@click.option(
+    "--keep-age",
+    metavar="AGE",
+    callback=_age,
+    help="Younger ones stay: 90s, 15m, 12h, 30d.",
+)
+@click.option(
+    "--max-age", metavar="AGE", callback=_age, help="Older ones go, but for the newest."
+)
 @click.option("--dry-run", is_flag=True, help="Only count.")
 @connected
 async def prune(

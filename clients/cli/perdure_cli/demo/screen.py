@@ -56,7 +56,7 @@ class Screen:
         """Print one line with the time since the start."""
         line = Text(f"{time.monotonic() - self._started:5.1f} s  ", style="dim")
         line.append(text, style=style)
-        self._console.print(line)
+        self._console.print(line, soft_wrap=True)
 
     def act(self, title: str) -> None:
         """Begin an act."""
