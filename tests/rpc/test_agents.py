@@ -117,6 +117,28 @@ async def test_a_selector_takes_what_is_lost_with_its_subtree(
     assert all(each.fence.epoch == 2 for each in first.agents)
 
 
+async def test_a_selector_looks_past_agents_that_others_hold(
+    wire: Wire, connection: asyncpg.Connection, name: str
+) -> None:
+    for n in range(3):
+        held = [spec(f"{name}-{n}-{m:02}", agent_slug=name) for m in range(20)]
+        await acquire(wire, lease(), *held)
+    dead = lease()
+    await acquire(wire, dead, spec(f"{name}-9", agent_slug=name))
+    await acquire(wire, dead, spec(f"{name}-8", parent_agent_id=f"{name}-9"))
+    await expire(connection, dead)
+    selector = agent_pb2.AgentSelector(agent_slug=name)
+
+    mine = lease()
+    response = await acquire(wire, mine, selector=selector)
+    again = await acquire(wire, lease(), selector=selector)
+
+    taken = {each.agent.agent_id: each.fence for each in response.agents}
+    assert set(taken) == {f"{name}-9", f"{name}-8"}
+    assert len({fence.claim_id for fence in taken.values()}) == 1
+    assert (list(again.agents), again.lease.owner) == ([], "worker")
+
+
 async def test_a_renewal_names_the_agents_that_were_lost(
     wire: Wire, connection: asyncpg.Connection, name: str
 ) -> None:

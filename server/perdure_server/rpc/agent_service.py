@@ -1,11 +1,10 @@
 """AgentService: who owns an agent."""
 
-import uuid
-
 from perdure.v1 import agent_pb2, agent_service_pb2_grpc
 from perdure.v1 import agent_service_pb2 as pb
 from perdure_server.caller import current_caller
 from perdure_server.errors import ValueNotStorable
+from perdure_server.restore.claim_series import ClaimSeries
 from perdure_server.rpc.agent_messages import (
     agent_message,
     lease_message,
@@ -22,6 +21,7 @@ from perdure_server.rpc.checks import (
 from perdure_server.rpc.fences import fence_message, read_fence
 from perdure_server.rpc.interceptor import Context
 from perdure_server.rpc.page_token import open_page_token, page_token
+from perdure_server.rpc.restore_origin import SelectorOrigin
 from perdure_server.store.agents import (
     Acquired,
     Agents,
@@ -133,11 +133,19 @@ class AgentService(agent_service_pb2_grpc.AgentServiceServicer):
         if not 0 <= at_most <= MAX_ACQUIRED:
             raise ValueNotStorable(f"not between 0 and {MAX_ACQUIRED}", path="at_most")
         tenant_id = current_caller().tenant_id
-        picked = await self._agents.select(
-            tenant_id, selector, None, at_most or DEFAULT_ACQUIRED
-        )
-        claim_ids = [uuid.uuid4() for _ in picked]
-        return await self._agents.claim(tenant_id, lease, picked, claim_ids)
+        limit = at_most or DEFAULT_ACQUIRED
+        origin = SelectorOrigin(self._agents, tenant_id, selector, lease)
+        series = ClaimSeries.begin()
+        taken: list[Acquired] = []
+        while len(taken) < limit:
+            lot = await origin.take(series, limit - len(taken))
+            if not lot:
+                break
+            taken += lot
+        if not taken:
+            # Nothing to hold, yet the lease is made or renewed, or refused.
+            await self._agents.claim(tenant_id, lease, [], [])
+        return taken
 
     async def _described(self, outcomes: list[Acquired]) -> list[pb.AcquiredAgent]:
         ids = tuple(outcome.agent_id for outcome in outcomes)
