@@ -160,8 +160,9 @@ class AcquireAgentsResponse(_message.Message):
 
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AcquiredAgent]:
-        """One for each agent asked for, in the order of the request (of ids for a
-        selector), then one for each agent of their subtrees.
+        """One for each agent asked for, in the order of the request, then one for
+        each agent of their subtrees. For a selector: those that were acquired,
+        with their subtrees; what others hold is passed over.
         """
 
     def __init__(
