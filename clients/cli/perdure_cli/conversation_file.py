@@ -16,7 +16,7 @@ JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class DemoConversation:
+class SourceConversation:
     """One conversation as its source tells it."""
 
     conversation_id: str
@@ -50,7 +50,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 line = file.readline(MAX_LINE_BYTES + 1)
 
 
-def parse_lines(lines: Iterable[bytes]) -> Iterator[DemoConversation | LineFault]:
+def parse_lines(lines: Iterable[bytes]) -> Iterator[SourceConversation | LineFault]:
     """Yield each line's conversation or its fault, in order. Blank lines are none."""
     first_lines: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
@@ -69,7 +69,7 @@ def parse_lines(lines: Iterable[bytes]) -> Iterator[DemoConversation | LineFault
         yield conversation
 
 
-def _conversation(line: bytes, number: int) -> DemoConversation:
+def _conversation(line: bytes, number: int) -> SourceConversation:
     value = _json(line, "utf-8-sig" if number == 1 else "utf-8")
     if not isinstance(value, dict):
         raise ValueError('not an object with "id" and "messages"')
@@ -82,7 +82,7 @@ def _conversation(line: bytes, number: int) -> DemoConversation:
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ValueError(f'messages[{index}] is not an object with a "role"')
-    return DemoConversation(conversation_id, messages, number)
+    return SourceConversation(conversation_id, messages, number)
 
 
 def _json(line: bytes, encoding: str) -> object:

@@ -24,8 +24,8 @@ from rich.progress import (
 import perdure
 from perdure.messages import MAX_BATCH_MESSAGES, Payload, serialize_all
 from perdure_cli.conversation_file import (
-    DemoConversation,
     LineFault,
+    SourceConversation,
     parse_lines,
     read_lines,
 )
@@ -104,7 +104,7 @@ class _Import:
             raise group.exceptions[0] from None
         self.faults.sort(key=lambda fault: fault.line)
 
-    async def _take(self, source: DemoConversation) -> None:
+    async def _take(self, source: SourceConversation) -> None:
         try:
             new_count = await self._write(source)
         except (
@@ -119,7 +119,7 @@ class _Import:
         self.message_count += len(source.messages)
         self.new_count += new_count
 
-    async def _write(self, source: DemoConversation) -> int:
+    async def _write(self, source: SourceConversation) -> int:
         """Append what is not there yet; return how many messages were new."""
         conversation_id = self.prefix + source.conversation_id
         ids = [_message_id(conversation_id, n) for n in range(len(source.messages))]

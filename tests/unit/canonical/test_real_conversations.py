@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from perdure.v1 import message_pb2 as pb
-from perdure_cli.demo.conversations import DemoConversation, load_conversations
+from perdure_cli.demo.conversations import SourceConversation, load_conversations
 from perdure_server.canonical.message import canonicalize, read_message
 from perdure_server.canonical.projection import project
 from perdure_server.formats.chat_completions import FORMAT
 
 
-def conversations() -> list[DemoConversation]:
+def conversations() -> list[SourceConversation]:
     """Those of the generator, and those of PERDURE_DEMO_DATA where it is set."""
     found = load_conversations(None, 200)[1]
     path = os.environ.get("PERDURE_DEMO_DATA")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from perdure_cli.conversation_file import DemoConversation
+from perdure_cli.conversation_file import SourceConversation
 from perdure_cli.demo.conversations import ConversationFileError, load_conversations
 from perdure_cli.demo.processes import DemoError
 from perdure_cli.demo.replay import units_of
@@ -57,7 +57,7 @@ def demo(agents: int, data: Path | None) -> None:
         sys.exit(1)
 
 
-def _require_steps(conversations: Sequence[DemoConversation]) -> None:
+def _require_steps(conversations: Sequence[SourceConversation]) -> None:
     for item in conversations:
         if not any(unit.is_step for unit in units_of(item.messages)):
             raise DemoError(

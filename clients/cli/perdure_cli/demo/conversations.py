@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Final
 
 from perdure_cli.conversation_file import (
-    DemoConversation,
     LineFault,
+    SourceConversation,
     parse_lines,
     read_lines,
 )
@@ -15,7 +15,7 @@ SEED: Final = 7401
 MAX_FAULTS: Final = 10
 """Faults told of one file; the rest are counted."""
 
-__all__ = ["ConversationFileError", "DemoConversation", "load_conversations"]
+__all__ = ["ConversationFileError", "SourceConversation", "load_conversations"]
 
 
 class ConversationFileError(Exception):
@@ -24,7 +24,7 @@ class ConversationFileError(Exception):
 
 def load_conversations(
     path: Path | None, count: int
-) -> tuple[str, list[DemoConversation]]:
+) -> tuple[str, list[SourceConversation]]:
     """Return the name of the source and its first conversations.
 
     Args:
@@ -37,15 +37,15 @@ def load_conversations(
     """
     if path is None:
         written = [
-            DemoConversation(f"rail-{index:04}", write_dialogue(SEED, index))
+            SourceConversation(f"rail-{index:04}", write_dialogue(SEED, index))
             for index in range(count)
         ]
         return f"generator (seed {SEED})", written
     return str(path), _load_file(path, count)
 
 
-def _load_file(path: Path, count: int) -> list[DemoConversation]:
-    conversations: list[DemoConversation] = []
+def _load_file(path: Path, count: int) -> list[SourceConversation]:
+    conversations: list[SourceConversation] = []
     faults: list[LineFault] = []
     try:
         for item in parse_lines(read_lines(path)):

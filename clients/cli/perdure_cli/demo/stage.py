@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import perdure
-from perdure_cli.conversation_file import DemoConversation
+from perdure_cli.conversation_file import SourceConversation
 from perdure_cli.demo.ledger import Ledger
 from perdure_cli.demo.processes import DemoError, DemoServer, DemoWorker
 from perdure_cli.demo.screen import Screen
@@ -33,7 +33,7 @@ class Stage:
 
     source: Path | None
     source_name: str
-    conversations: Sequence[DemoConversation]
+    conversations: Sequence[SourceConversation]
     ledger: Ledger = field(default_factory=Ledger)
     verdict: Verdict = field(default_factory=Verdict)
     workers: list[DemoWorker] = field(default_factory=list)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import perdure
-from perdure_cli.conversation_file import DemoConversation
+from perdure_cli.conversation_file import SourceConversation
 from perdure_cli.demo.ledger import Ledger
 from perdure_cli.demo.replay import (
     Payload,
@@ -40,7 +40,7 @@ class Verdict:
 
 async def compare(
     client: perdure.AsyncClient,
-    conversations: Sequence[DemoConversation],
+    conversations: Sequence[SourceConversation],
     ledger: Ledger,
     verdict: Verdict,
 ) -> None:
@@ -52,7 +52,7 @@ async def compare(
 
 async def rebuild(
     client: perdure.AsyncClient,
-    conversations: Sequence[DemoConversation],
+    conversations: Sequence[SourceConversation],
     verdict: Verdict,
 ) -> None:
     """Take every agent, now without a checkpoint, and build it from its messages."""
@@ -74,7 +74,7 @@ async def rebuild(
 
 async def _compare_messages(
     client: perdure.AsyncClient,
-    conversation: DemoConversation,
+    conversation: SourceConversation,
     ledger: Ledger,
     verdict: Verdict,
 ) -> None:
@@ -97,7 +97,7 @@ async def _compare_messages(
 
 async def _compare_state(
     client: perdure.AsyncClient,
-    conversation: DemoConversation,
+    conversation: SourceConversation,
     ledger: Ledger,
     verdict: Verdict,
 ) -> None:
