@@ -119,11 +119,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         try:
             async with asyncio.timeout(self._stream_idle_timeout_s):
                 await context.write(response)
-        except TimeoutError:
-            await context.abort(
-                grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"the reader took nothing for {self._stream_idle_timeout_s:g} s",
-            )
+        except TimeoutError as exc:
+            raise _ReaderStalledError(self._stream_idle_timeout_s) from exc
 
     async def _enter(
         self, method: str, context: Context, default_timeout_s: float | None
@@ -137,6 +134,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if scope is None or scope not in caller.scopes:
             raise ScopeMissing(f"the key lacks the scope {scope}", scope=scope)
         set_caller(caller)
+
+
+class _ReaderStalledError(Exception):
+    """The reader of a stream took nothing for so many seconds."""
+
+
+async def _drop(stalled: _ReaderStalledError, context: Context) -> NoReturn:
+    # The status waits behind the write that nobody takes, as long as the reader lives:
+    # so whatever the stream holds has been closed before.
+    try:
+        await context.abort(
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            f"the reader took nothing for {stalled.args[0]:g} s",
+        )
+    except grpc.aio.AbortError:
+        raise
+    except Exception as exc:
+        raise asyncio.CancelledError from exc  # the reader is gone
 
 
 def _parsed(request: Any, parse: Any) -> Any:
@@ -153,6 +168,8 @@ def _parsed(request: Any, parse: Any) -> Any:
 async def _answer(exc: BaseException, method: str, context: Context) -> NoReturn:
     if isinstance(exc, grpc.aio.AbortError):
         raise exc
+    if isinstance(exc, _ReaderStalledError):
+        await _drop(exc, context)
     if isinstance(exc, asyncio.CancelledError):
         task = asyncio.current_task()
         if task is None or task.cancelling() > 0:

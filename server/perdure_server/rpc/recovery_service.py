@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 from perdure.v1 import recovery_service_pb2 as pb
 from perdure.v1 import recovery_service_pb2_grpc
@@ -78,8 +79,10 @@ class RecoveryService(recovery_service_pb2_grpc.RecoveryServiceServicer):
             self._lifecycle,
             request,
         )
-        async for response in stream.responses():
-            yield response
+        # Closed with the call: what it holds, a renewal among it, must not outlive it.
+        async with aclosing(stream.responses()) as responses:
+            async for response in responses:
+                yield response
 
     async def WatchRecovery(
         self, request: pb.WatchRecoveryRequest, context: Context
@@ -87,8 +90,9 @@ class RecoveryService(recovery_service_pb2_grpc.RecoveryServiceServicer):
         """Stream how far a recovery is."""
         tenant_id = current_caller().tenant_id
         recovery_id = check_uuid(request.recovery_id, "recovery_id")
-        responses = watch_responses(
+        watching = watch_responses(
             self._recoveries, self._lifecycle, tenant_id, recovery_id, request.once
         )
-        async for response in responses:
-            yield response
+        async with aclosing(watching) as responses:
+            async for response in responses:
+                yield response

@@ -5,7 +5,7 @@ pause grows with the time that a round takes, so a large plan costs a bounded sh
 """
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from uuid import UUID
 
 from perdure.v1 import history_service_pb2
@@ -28,7 +28,7 @@ async def watch_responses(
     tenant_id: str,
     recovery_id: UUID,
     once: bool,
-) -> AsyncIterator[pb.WatchRecoveryResponse]:
+) -> AsyncGenerator[pb.WatchRecoveryResponse, None]:
     """Yield progress, then the end.
 
     Raises:

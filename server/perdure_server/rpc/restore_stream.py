@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from perdure.v1 import history_service_pb2
 from perdure.v1 import recovery_service_pb2 as pb
@@ -72,7 +72,7 @@ class RestoreStream:
         self._sent_before = 0
         self._manifest = Manifest()
 
-    async def responses(self) -> AsyncIterator[pb.RestoreAgentsResponse]:
+    async def responses(self) -> AsyncGenerator[pb.RestoreAgentsResponse, None]:
         """Yield batches, then the manifest."""
         if self._request.WhichOneof("origin") == "recovery_id":
             recovery_id = check_uuid(self._request.recovery_id, "recovery_id")
