@@ -111,13 +111,18 @@ DECLARE
   k record;
   f bigint := 1;
   t bigint;
+  v_id text;
   v_conversation text;
   v_committed boolean;
 BEGIN
-  PERFORM 1 FROM perdure_store.agents x
-  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (p_c_agents || p_agent)
-  ORDER BY x.agent_id
-  FOR SHARE;
+  -- Row by row: without statistics an `= ANY` may read the whole table.
+  FOR v_id IN
+    SELECT DISTINCT n.agent_id COLLATE "C" FROM unnest(p_c_agents || p_agent) AS n (agent_id) ORDER BY 1
+  LOOP
+    PERFORM 1 FROM perdure_store.agents x
+    WHERE x.tenant_id = p_tenant AND x.agent_id = v_id
+    FOR SHARE;
+  END LOOP;
   SELECT x.conversation_id, x.epoch, x.claim_id, x.delete_time INTO c FROM perdure_store.agents x
   WHERE x.tenant_id = p_tenant AND x.agent_id = p_agent;
   IF NOT FOUND THEN
@@ -140,16 +145,24 @@ BEGIN
   END IF;
   v_conversation := c.conversation_id;
 
-  PERFORM 1 FROM perdure_store.branches x
-  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (p_c_agents)
-  ORDER BY x.agent_id, x.branch
-  FOR NO KEY UPDATE;
-  PERFORM 1 FROM perdure_store.conversations x
-  WHERE x.tenant_id = p_tenant
-    AND x.conversation_id = ANY (
-      ARRAY(SELECT coalesce(i.conversation, v_conversation) FROM unnest(p_a_conversations) AS i (conversation)))
-  ORDER BY x.conversation_id
-  FOR NO KEY UPDATE;
+  FOR k IN
+    SELECT DISTINCT n.agent_id COLLATE "C" AS agent_id, n.branch COLLATE "C" AS branch
+    FROM unnest(p_c_agents, p_c_branches) AS n (agent_id, branch)
+    ORDER BY 1, 2
+  LOOP
+    PERFORM 1 FROM perdure_store.branches x
+    WHERE x.tenant_id = p_tenant AND x.agent_id = k.agent_id AND x.branch = k.branch
+    FOR NO KEY UPDATE;
+  END LOOP;
+  FOR v_id IN
+    SELECT DISTINCT coalesce(n.conversation, v_conversation) COLLATE "C"
+    FROM unnest(p_a_conversations) AS n (conversation)
+    ORDER BY 1
+  LOOP
+    PERFORM 1 FROM perdure_store.conversations x
+    WHERE x.tenant_id = p_tenant AND x.conversation_id = v_id
+    FOR NO KEY UPDATE;
+  END LOOP;
 
   FOR i IN 1 .. cardinality(p_a_operations) LOOP
     t := p_a_ends[i];

@@ -10,9 +10,9 @@ LANGUAGE sql STABLE
 RETURN p_revoke_time IS NULL AND (p_expire_time > clock_timestamp() OR p_ttl_ms > p_connected_ms);
 
 -- How the statements of this file are written: the planner of a fresh database
--- has no statistics, and a join or a semi-join may then read a whole table. Keys
--- travel as arrays, rows are looked up by LATERAL with LIMIT or by scalar
--- subqueries, which it cannot turn into joins.
+-- has no statistics, and a join, a semi-join or an `= ANY` may then read a whole
+-- table. Keys travel as sorted arrays; rows are looked up one by one, by LATERAL
+-- with LIMIT, or by scalar subqueries, which it cannot turn into joins.
 
 -- An agent and all below it. 100 levels at most.
 CREATE FUNCTION perdure_store.subtree_1(p_tenant text, p_agent text)
@@ -136,6 +136,26 @@ BEGIN
       WHERE a.tenant_id = p_tenant AND a.agent_id = f.agent_id AND a.epoch = f.epoch AND a.claim_id = f.claim_id));
 END $$;
 
+-- lock_subtrees_1 locks agents and all below them, in the order of the house. Not
+-- for direct use.
+CREATE FUNCTION perdure_store.lock_subtrees_1(p_tenant text, p_agents text[])
+RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+  v_id text;
+BEGIN
+  FOR v_id IN
+    SELECT DISTINCT t.agent_id COLLATE "C"
+    FROM unnest(p_agents) AS n (agent_id)
+    CROSS JOIN LATERAL perdure_store.subtree_1(p_tenant, n.agent_id) AS t (agent_id)
+    ORDER BY 1
+  LOOP
+    PERFORM 1 FROM perdure_store.agents x
+    WHERE x.tenant_id = p_tenant AND x.agent_id = v_id
+    FOR NO KEY UPDATE;
+  END LOOP;
+END $$;
+
 -- claim_subtree_1 gives an agent, whose row is locked, and its subtree to a
 -- lease (NULL: to nobody) under a new claim. Sub-agents that a live lease of
 -- somebody else holds stay where they are. Not for direct use.
@@ -146,26 +166,26 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
   v_old_lease uuid;
-  v_tree text[] := ARRAY(SELECT perdure_store.subtree_1(p_tenant, p_agent));
-  v_ids text[];
+  v_id text;
 BEGIN
   SELECT x.lease_id INTO v_old_lease FROM perdure_store.agents x
   WHERE x.tenant_id = p_tenant AND x.agent_id = p_agent;
-  v_ids := ARRAY(
-    SELECT x.agent_id FROM perdure_store.agents x
-    WHERE x.tenant_id = p_tenant AND x.delete_time IS NULL AND x.agent_id = ANY (v_tree)
+  FOR v_id IN
+    SELECT t.agent_id FROM perdure_store.subtree_1(p_tenant, p_agent) AS t (agent_id)
+    ORDER BY t.agent_id COLLATE "C"
+  LOOP
+    UPDATE perdure_store.agents x
+    SET epoch = x.epoch + 1, claim_id = p_claim, lease_id = p_lease,
+      framework = CASE WHEN p_framework <> '' AND x.agent_id = p_agent THEN p_framework ELSE x.framework END
+    WHERE x.tenant_id = p_tenant AND x.agent_id = v_id AND x.delete_time IS NULL
       AND (x.agent_id = p_agent OR x.lease_id IS NULL OR x.lease_id = v_old_lease OR x.lease_id = p_lease
         OR NOT (
           SELECT perdure_store.lease_is_live(l.revoke_time, l.expire_time, l.ttl_ms, p_connected_ms)
           FROM perdure_store.leases l
           WHERE l.tenant_id = p_tenant AND l.lease_id = x.lease_id))
-    ORDER BY x.agent_id);
-  RETURN QUERY
-  UPDATE perdure_store.agents x
-  SET epoch = x.epoch + 1, claim_id = p_claim, lease_id = p_lease,
-    framework = CASE WHEN p_framework <> '' AND x.agent_id = p_agent THEN p_framework ELSE x.framework END
-  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_ids)
-  RETURNING x.agent_id, x.epoch;
+    RETURNING x.agent_id, x.epoch INTO agent_id, epoch;
+    IF FOUND THEN RETURN NEXT; END IF;
+  END LOOP;
 END $$;
 
 -- acquire_agents_1 claims agents by id for a lease and makes what is missing.
@@ -188,7 +208,6 @@ DECLARE
   k record;
   v_live boolean;
   v_conversation text;
-  v_tree text[];
   v_taken text[] := '{}';
 BEGIN
   l := perdure_store.touch_lease_1(p_tenant, p_lease, p_owner, p_labels, p_ttl_ms);
@@ -209,11 +228,7 @@ BEGIN
   ORDER BY n.agent_id
   ON CONFLICT DO NOTHING;
 
-  v_tree := ARRAY(SELECT perdure_store.subtree_1(p_tenant, n.agent_id) FROM unnest(p_agents) AS n (agent_id));
-  PERFORM 1 FROM perdure_store.agents x
-  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_tree)
-  ORDER BY x.agent_id
-  FOR NO KEY UPDATE;
+  PERFORM perdure_store.lock_subtrees_1(p_tenant, p_agents);
 
   FOR i IN
     SELECT n.* FROM unnest(p_agents, p_conversations, p_frameworks, p_claims)
@@ -265,18 +280,21 @@ CREATE FUNCTION perdure_store.own_conversations_1(p_tenant text, p_agents text[]
 RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-  v_ids text[] := ARRAY(
-    SELECT a.conversation_id FROM perdure_store.agents a
-    WHERE a.tenant_id = p_tenant AND a.agent_id = ANY (p_agents));
+  v_id text;
 BEGIN
-  v_ids := ARRAY(
-    SELECT c.conversation_id FROM perdure_store.conversations c
-    WHERE c.tenant_id = p_tenant AND c.conversation_id = ANY (v_ids) AND NOT c.owned
-    ORDER BY c.conversation_id
-    FOR NO KEY UPDATE);
-  UPDATE perdure_store.conversations c
-  SET owned = true, revision = c.revision + 1
-  WHERE c.tenant_id = p_tenant AND c.conversation_id = ANY (v_ids) AND NOT c.owned;
+  FOR v_id IN
+    SELECT DISTINCT a.conversation_id
+    FROM unnest(p_agents) AS n (agent_id)
+    CROSS JOIN LATERAL (
+      SELECT x.conversation_id FROM perdure_store.agents x
+      WHERE x.tenant_id = p_tenant AND x.agent_id = n.agent_id
+      LIMIT 1) a
+    ORDER BY a.conversation_id
+  LOOP
+    UPDATE perdure_store.conversations c
+    SET owned = true, revision = c.revision + 1
+    WHERE c.tenant_id = p_tenant AND c.conversation_id = v_id AND NOT c.owned;
+  END LOOP;
 END $$;
 
 -- claim_agents_1 gives agents that a selector picked to a lease, each by
@@ -343,7 +361,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
   i record;
   v_now timestamptz;
-  v_tree text[];
+  v_id text;
 BEGIN
   IF p_revoke_lease IS NOT NULL THEN
     PERFORM 1 FROM perdure_store.leases x
@@ -353,11 +371,7 @@ BEGIN
     UPDATE perdure_store.leases x SET revoke_time = v_now
     WHERE x.tenant_id = p_tenant AND x.lease_id = p_revoke_lease AND x.revoke_time IS NULL;
   END IF;
-  v_tree := ARRAY(SELECT perdure_store.subtree_1(p_tenant, n.agent_id) FROM unnest(p_agents) AS n (agent_id));
-  PERFORM 1 FROM perdure_store.agents x
-  WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_tree)
-  ORDER BY x.agent_id
-  FOR NO KEY UPDATE;
+  PERFORM perdure_store.lock_subtrees_1(p_tenant, p_agents);
   FOR i IN
     SELECT n.agent_id, n.epoch, n.claim_id FROM unnest(p_agents, p_epochs, p_claims) AS n (agent_id, epoch, claim_id)
     ORDER BY n.agent_id
@@ -368,9 +382,10 @@ BEGIN
       WHERE x.tenant_id = p_tenant AND x.agent_id = i.agent_id AND x.epoch = i.epoch
         AND (x.claim_id = i.claim_id OR x.claim_id IS NULL));
     IF released THEN
-      v_tree := ARRAY(SELECT perdure_store.subtree_1(p_tenant, i.agent_id));
-      UPDATE perdure_store.agents x SET lease_id = NULL, claim_id = NULL
-      WHERE x.tenant_id = p_tenant AND x.agent_id = ANY (v_tree) AND x.claim_id = i.claim_id;
+      FOR v_id IN SELECT perdure_store.subtree_1(p_tenant, i.agent_id) LOOP
+        UPDATE perdure_store.agents x SET lease_id = NULL, claim_id = NULL
+        WHERE x.tenant_id = p_tenant AND x.agent_id = v_id AND x.claim_id = i.claim_id;
+      END LOOP;
     END IF;
     RETURN NEXT;
   END LOOP;
@@ -383,6 +398,7 @@ DROP FUNCTION perdure_store.claim_agents_1;
 DROP FUNCTION perdure_store.own_conversations_1;
 DROP FUNCTION perdure_store.acquire_agents_1;
 DROP FUNCTION perdure_store.claim_subtree_1;
+DROP FUNCTION perdure_store.lock_subtrees_1;
 DROP FUNCTION perdure_store.renew_lease_1;
 DROP FUNCTION perdure_store.touch_lease_1;
 DROP FUNCTION perdure_store.select_agents_1;

@@ -58,7 +58,9 @@ END $$;
 CREATE FUNCTION perdure_store.fence_agents_1(
   p_tenant text, p_recovery uuid, p_limit bigint, p_even_live boolean, p_connected_ms bigint, p_wait boolean)
 RETURNS bigint
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_sort = off
+SET enable_bitmapscan = off AS $$
 DECLARE
   r record;
   a perdure_store.agents%ROWTYPE;
@@ -117,6 +119,53 @@ BEGIN
   RETURN v_decided;
 END $$;
 
+-- pool_agents_1 locks and names agents of a recovery that wait for a worker. In
+-- the order of an index, since a sort looks at the whole pool for each lot; a
+-- setting holds for whatever a function calls, hence one for this alone. Not for
+-- direct use.
+CREATE FUNCTION perdure_store.pool_agents_1(
+  p_tenant text, p_recovery uuid, p_again boolean, p_limit bigint, p_connected_ms bigint)
+RETURNS text[]
+LANGUAGE plpgsql
+SET enable_sort = off
+SET enable_bitmapscan = off AS $$
+BEGIN
+  -- A child waits for its parent and comes with it.
+  IF NOT p_again THEN
+    RETURN ARRAY(
+      SELECT q.agent_id FROM perdure_store.recovery_agents q
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'fenced'
+        AND coalesce((
+          SELECT p.state NOT IN ('planned', 'fenced') FROM perdure_store.recovery_agents p
+          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id <> q.agent_id
+            AND p.agent_id = (
+              SELECT c.parent_agent_id FROM perdure_store.agents c
+              WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)), true)
+      ORDER BY q.agent_id LIMIT p_limit
+      FOR NO KEY UPDATE SKIP LOCKED);
+  ELSE
+    -- An agent that its new owner gave back does not hang on the lease any more.
+    RETURN ARRAY(
+      SELECT q.agent_id FROM perdure_store.recovery_agents q
+      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'restored'
+        AND NOT coalesce((
+          SELECT perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms)
+          FROM perdure_store.leases x
+          WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id), false)
+        AND q.lease_id = (
+          SELECT c.lease_id FROM perdure_store.agents c
+          WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)
+        AND coalesce((
+          SELECT p.state <> 'restored' OR p.lease_id <> q.lease_id FROM perdure_store.recovery_agents p
+          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id <> q.agent_id
+            AND p.agent_id = (
+              SELECT c.parent_agent_id FROM perdure_store.agents c
+              WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)), true)
+      ORDER BY q.agent_id LIMIT p_limit
+      FOR NO KEY UPDATE SKIP LOCKED);
+  END IF;
+END $$;
+
 -- take_agents_1 hands fenced agents of a recovery to a lease by a second claim,
 -- a parent with its subtree, one claim id of p_claims to each. With p_again it
 -- hands out those that came back to the pool because their new worker's lease is
@@ -141,44 +190,15 @@ BEGIN
   IF l.outcome <> 'live' THEN
     outcome := l.outcome; RETURN NEXT; RETURN;
   END IF;
-  -- A child waits for its parent and comes with it.
-  IF NOT p_again THEN
-    v_ids := ARRAY(
-      SELECT q.agent_id FROM perdure_store.recovery_agents q
-      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'fenced'
-        AND coalesce((
-          SELECT p.state NOT IN ('planned', 'fenced') FROM perdure_store.recovery_agents p
-          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id <> q.agent_id
-            AND p.agent_id = (
-              SELECT c.parent_agent_id FROM perdure_store.agents c
-              WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)), true)
-      ORDER BY q.agent_id LIMIT cardinality(p_claims)
-      FOR NO KEY UPDATE SKIP LOCKED);
-  ELSE
-    -- An agent that its new owner gave back does not hang on the lease any more.
-    v_ids := ARRAY(
-      SELECT q.agent_id FROM perdure_store.recovery_agents q
-      WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.state = 'restored'
-        AND NOT coalesce((
-          SELECT perdure_store.lease_is_live(x.revoke_time, x.expire_time, x.ttl_ms, p_connected_ms)
-          FROM perdure_store.leases x
-          WHERE x.tenant_id = p_tenant AND x.lease_id = q.lease_id), false)
-        AND q.lease_id = (
-          SELECT c.lease_id FROM perdure_store.agents c
-          WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)
-        AND coalesce((
-          SELECT p.state <> 'restored' OR p.lease_id <> q.lease_id FROM perdure_store.recovery_agents p
-          WHERE p.tenant_id = p_tenant AND p.recovery_id = p_recovery AND p.agent_id <> q.agent_id
-            AND p.agent_id = (
-              SELECT c.parent_agent_id FROM perdure_store.agents c
-              WHERE c.tenant_id = p_tenant AND c.agent_id = q.agent_id)), true)
-      ORDER BY q.agent_id LIMIT cardinality(p_claims)
-      FOR NO KEY UPDATE SKIP LOCKED);
-  END IF;
+  v_ids := perdure_store.pool_agents_1(p_tenant, p_recovery, p_again, cardinality(p_claims), p_connected_ms);
   FOR r IN
-    SELECT q.agent_id, q.epoch FROM perdure_store.recovery_agents q
-    WHERE q.tenant_id = p_tenant AND q.recovery_id = p_recovery AND q.agent_id = ANY (v_ids)
-    ORDER BY q.agent_id
+    SELECT q.agent_id, q.epoch
+    FROM unnest(v_ids) WITH ORDINALITY AS n (agent_id, place)
+    CROSS JOIN LATERAL (
+      SELECT x.agent_id, x.epoch FROM perdure_store.recovery_agents x
+      WHERE x.tenant_id = p_tenant AND x.recovery_id = p_recovery AND x.agent_id = n.agent_id
+      LIMIT 1) q
+    ORDER BY n.place
   LOOP
     CONTINUE WHEN r.agent_id = ANY (v_taken);
     SELECT * INTO a FROM perdure_store.agents x
@@ -216,5 +236,6 @@ END $$;
 -- migrate:down
 
 DROP FUNCTION perdure_store.take_agents_1;
+DROP FUNCTION perdure_store.pool_agents_1;
 DROP FUNCTION perdure_store.fence_agents_1;
 DROP FUNCTION perdure_store.plan_agents_1;
