@@ -165,7 +165,10 @@ async def test_a_pool_that_lost_its_database_finds_it_again(doomed: Doomed) -> N
         for _ in range(3):
             assert await outcome(database.fetchval("SELECT 1")) == "STORE_UNAVAILABLE"
         await doomed.open()
-        assert await outcome(database.fetchval("SELECT 1")) == "DONE"
+        # A connection that died with the outage may be lent once more.
+        async with asyncio.timeout(5):
+            while await outcome(database.fetchval("SELECT 1")) != "DONE":
+                await asyncio.sleep(0.05)
 
 
 async def test_an_idle_server_notices_an_outage_by_itself(doomed: Doomed) -> None:
