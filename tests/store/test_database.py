@@ -187,6 +187,23 @@ async def test_an_idle_server_notices_an_outage_by_itself(doomed: Doomed) -> Non
         assert database.connected_ms() < 2_000
 
 
+def stand_still() -> None:
+    """As by SIGSTOP or on a paused machine: nothing of this process runs meanwhile."""
+    time.sleep(3.5)
+
+
+async def test_a_server_that_stood_still_counts_as_connected_anew(
+    database_dsn: str,
+) -> None:
+    async with opened(database_dsn) as database:
+        await database.fetchval("SELECT 1")
+        stand_still()
+
+        assert database.connected_ms() == 0
+        await database.fetchval("SELECT 1")
+        assert database.connected_ms() < 1_000
+
+
 async def test_a_database_that_takes_no_writes_is_named_so(doomed: Doomed) -> None:
     await doomed.admin.execute(
         f'ALTER DATABASE "{doomed.name}" SET default_transaction_read_only = on'

@@ -32,6 +32,9 @@ IDLE_IN_TRANSACTION_TIMEOUT_S = 1.0
 _ACQUIRE_TIMEOUT_S = 5.0
 _MAX_BACKOFF_S = 0.1
 _PROBE_INTERVAL_S = 1.0
+# Nothing heard for so long is a break, whoever stood still: a frozen server, or a
+# frozen Postgres while every connection waits, gets no error that would say so.
+_SILENCE_S = 3.0
 
 Connection = asyncpg.pool.PoolConnectionProxy  # what the pool lends
 
@@ -74,7 +77,7 @@ class Database:
     ) -> None:
         self._pool = pool
         self._transaction_timeout_s = transaction_timeout_s
-        self._connected_since = time.monotonic()
+        self._connected_since = self._heard = time.monotonic()
         self._is_connected = True
         self._probe: asyncio.Task[None] | None = None
 
@@ -139,9 +142,10 @@ class Database:
 
     def connected_ms(self) -> int:
         """Return for how long this server has been connected without a break."""
-        if not self._is_connected:
+        now = time.monotonic()
+        if not self._is_connected or now - self._heard > _SILENCE_S:
             return 0
-        return int((time.monotonic() - self._connected_since) * 1000)
+        return int((now - self._connected_since) * 1000)
 
     async def close(self) -> None:
         """Close every connection; those still busy after 5 s are cut."""
@@ -218,9 +222,11 @@ class Database:
         return exc
 
     def _mark_connected(self) -> None:
-        if not self._is_connected:
+        now = time.monotonic()
+        if not self._is_connected or now - self._heard > _SILENCE_S:
             self._is_connected = True
-            self._connected_since = time.monotonic()
+            self._connected_since = now
+        self._heard = now
 
     def _mark_lost(self) -> None:
         self._is_connected = False
