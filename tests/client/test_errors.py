@@ -61,6 +61,24 @@ def test_no_group_names_a_reason_that_the_wire_lacks() -> None:
     assert sorted(GROUPS) == sorted(REASONS)
 
 
+def test_too_many_calls_are_an_overload_and_too_many_bytes_are_not() -> None:
+    crowd = Failed("RESOURCE_EXHAUSTED", said="Concurrent RPC limit exceeded!")
+    bulk = Failed("RESOURCE_EXHAUSTED", said="CLIENT: Sent message larger than max")
+
+    overload, limit = read_failure(crowd, "host:1"), read_failure(bulk, "host:1")
+
+    assert (type(overload.error), overload.error.reason, overload.retry) == (
+        errors.Unavailable,
+        "OVERLOADED",
+        True,
+    )
+    assert (type(limit.error), limit.error.reason, limit.retry) == (
+        errors.Invalid,
+        "LIMIT_EXCEEDED",
+        False,
+    )
+
+
 def test_all_groups_are_one_tree() -> None:
     assert all(issubclass(kind, errors.PerdureError) for kind in GROUPS.values())
 

@@ -137,6 +137,9 @@ def read_failure(error: FailedCall, target: str) -> Failure:
         failed = kind(said, code=code, reason=details.reason, metadata=details.metadata)
         return Failure(failed, retry, details.retry_after_s)
     kind, reason = _BARE.get(code, (ServerFault, "UNKNOWN"))
+    if code == "RESOURCE_EXHAUSTED" and "larger than max" not in said:
+        # Too many calls at once, at the server or a proxy; the rest is of gRPC's size.
+        kind, reason = Unavailable, "OVERLOADED"
     # A stream that was cut by a dying server can surface as INTERNAL or UNKNOWN.
     cut = code in ("INTERNAL", "UNKNOWN")
     message = _bare_message(reason, said, target)
