@@ -142,6 +142,18 @@ async def test_following_takes_agents_that_are_lost_later(
     assert len(first) == 2
 
 
+async def test_a_worker_that_waits_for_its_first_agent_warns_of_nothing(
+    connect: Connect, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = connect(lease_ttl_s=1.0).agents.restore(agent_slug=name, follow=True)
+    async with aclosing(aiter(waiting)) as agents:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await anext(agents)
+
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 async def test_agents_without_checkpoints_come_back_rebuilt(
     client: perdure.AsyncClient, connect: Connect, name: str
 ) -> None:

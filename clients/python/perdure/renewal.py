@@ -106,6 +106,8 @@ class Renewal:
         if self._is_over(error):
             self._on_lost(error)
             return True
+        if error.reason == "LEASE_NOT_FOUND":
+            return False  # a restore that waits has taken nothing yet
         _log.warning(
             "lease %s could not be renewed (%s); trying again",
             self.lease_id,

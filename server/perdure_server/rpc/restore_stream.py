@@ -16,6 +16,7 @@ from perdure.v1 import history_service_pb2
 from perdure.v1 import recovery_service_pb2 as pb
 from perdure_server.caller import current_caller
 from perdure_server.errors import (
+    LeaseNotFound,
     LeaseRevoked,
     PerdureError,
     TokenStale,
@@ -246,5 +247,7 @@ class RestoreStream:
                 await self._agents.renew(self._caller.tenant_id, self._lease.lease_id)
             except LeaseRevoked:
                 return  # the next take says so to the worker
+            except LeaseNotFound:
+                continue  # the first take makes it
             except PerdureError as error:
                 _LOG.warning("a restore stream could not renew: %s", error.reason)
