@@ -37,6 +37,8 @@ async def test_each_place_to_begin_gives_its_messages(wire: Wire) -> None:
     assert seqs(await wire.read("starts", limit=4)) == [0, 1, 2, 3]
     assert seqs(await wire.read("starts", backward=True, limit=3)) == [9, 8, 7]
     assert seqs(await wire.read("starts", backward=True, from_seq=2)) == [2, 1, 0]
+    from_end = await wire.read("starts", backward=True, from_seq=10)
+    assert seqs(from_end) == list(range(10))[::-1]
 
 
 async def test_newest_counts_what_the_view_shows(wire: Wire) -> None:

@@ -105,6 +105,8 @@ class MessageStream:
                 raise RangeInvalid(
                     "the conversation is shorter", path="from_seq", message_count=count
                 )
+            if self._request.backward:
+                self._next = min(self._next, count - 1)
         elif start == "newest_count":
             newest = check_count(self._request.newest_count, "newest_count", minimum=1)
             self._next = await self._messages.newest_start(
