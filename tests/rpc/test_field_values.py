@@ -217,12 +217,24 @@ async def test_a_limit_counts_bytes_of_utf_8(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "NaN", '{"a":Infinity}', "[1,]", "'a'", "\ufeff1"]
+    ("text", "inside"),
+    [
+        ("{", ""),
+        ("NaN", ""),
+        ('{"a":Infinity}', ".a"),
+        ("[1,]", "[1]"),
+        ("'a'", ""),
+        ("\ufeff1", ""),
+        ('{"a":1,"a":2}', ".a"),
+        ('["\\ud83d"]', "[0]"),
+    ],
 )
-async def test_metadata_that_is_not_json_is_refused(text: str, wire: Wire) -> None:
+async def test_metadata_that_is_not_json_is_refused(
+    text: str, inside: str, wire: Wire
+) -> None:
     with refused("VALUE_NOT_STORABLE") as refusal:
         await wire.create("no-json", metadata_json=text)
-    assert refusal.metadata["path"] == "metadata_json"
+    assert refusal.metadata["path"] == f"metadata_json{inside}"
 
 
 async def test_metadata_nested_deeply_is_refused_and_the_server_lives(
