@@ -230,6 +230,29 @@ async def test_an_agent_is_free_after_its_block_however_it_ends(
     assert await state_of(client, name) == LEASE_STATE_FREE
 
 
+async def test_a_release_that_is_cancelled_is_made_up_for(
+    connect: Connect, name: str
+) -> None:
+    worker = connect(lease_ttl_s=1.0)
+    entered = asyncio.Event()
+
+    async def hold() -> None:
+        async with worker.agents.acquire(name):
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hold())
+    await entered.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    async with asyncio.timeout(10):
+        while not [a async for a in worker.agents.list(ids=[name], lease="free")]:
+            await asyncio.sleep(0.05)
+
+
 async def test_a_released_agent_writes_no_more(
     client: perdure.AsyncClient, name: str
 ) -> None:

@@ -135,6 +135,10 @@ class Leases:
             _log.warning(
                 "agent %s could not be released yet (%s)", fence.agent_id, error.reason
             )
+        except asyncio.CancelledError:
+            # Nobody knows whether it arrived: else this process held it for ever.
+            self.release_later(fence)
+            raise
 
     def release_later(self, fence: Fence) -> None:
         """Release one agent with the next renewal that succeeds."""
