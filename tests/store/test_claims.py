@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 
 from perdure_server.errors import LeaseNotFound, LeaseRevoked, StaleFence
@@ -201,3 +202,39 @@ async def test_a_selector_narrows_by_everything_it_sets(fleet: Fleet) -> None:
     assert await found(agent_ids=("a", "d"), labels={"node": "n2"}) == ["d"]
     assert await found(owner="nobody") == []
     assert await found(max_schema_version=0) == ["a", "b", "c", "d"]
+
+
+async def test_a_claim_judges_a_sub_agent_after_the_rival_that_it_waited_for(
+    fleet: Fleet, connection: asyncpg.Connection
+) -> None:
+    dead, rival = make_lease(), make_lease()
+    await fleet.acquire("parent", dead)
+    await fleet.acquire("child", dead, parent_agent_id="parent")
+    await fleet.acquire("other", rival)
+    await fleet.expire(dead)
+    await fleet.expire(rival)
+    (parent,) = await fleet.agents.select(fleet.tenant_id, only("parent"), None, 1)
+    async with connection.transaction():
+        # The rival comes back late and takes the child in one transaction.
+        await connection.execute(
+            "UPDATE perdure_store.leases SET expire_time = now() + interval '1 h' "
+            "WHERE lease_id = $1",
+            rival.lease_id,
+        )
+        await connection.execute(
+            "UPDATE perdure_store.agents SET lease_id = $1, epoch = epoch + 1 "
+            "WHERE tenant_id = $2 AND agent_id = 'child'",
+            rival.lease_id,
+            fleet.tenant_id,
+        )
+        claim = asyncio.create_task(
+            fleet.agents.claim(fleet.tenant_id, make_lease(), [parent], [uuid.uuid4()])
+        )
+        async with asyncio.timeout(3):
+            while not await connection.fetchval(
+                "SELECT count(*) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            ):
+                await asyncio.sleep(0.01)
+
+    assert [item.agent_id for item in await claim] == ["parent"]

@@ -174,6 +174,10 @@ BEGIN
     SELECT t.agent_id FROM perdure_store.subtree_1(p_tenant, p_agent) AS t (agent_id)
     ORDER BY t.agent_id COLLATE "C"
   LOOP
+    -- Judged in a later statement than the lock, which sees a rival's renewed lease.
+    PERFORM 1 FROM perdure_store.agents x
+    WHERE x.tenant_id = p_tenant AND x.agent_id = v_id AND x.agent_id <> p_agent
+    FOR NO KEY UPDATE;
     UPDATE perdure_store.agents x
     SET epoch = x.epoch + 1, claim_id = p_claim, lease_id = p_lease,
       framework = CASE WHEN p_framework <> '' AND x.agent_id = p_agent THEN p_framework ELSE x.framework END
