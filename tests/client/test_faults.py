@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -52,6 +52,30 @@ async def test_a_commit_whose_reply_was_lost_is_no_conflict_and_no_duplicate(
     assert await client.history.load(name) == [said("one"), said("two"), said("three")]
     steps = [each.step async for each in client.checkpoints.list(name)]
     assert steps == [3, 2, 1]
+
+
+async def test_an_acquire_of_unknown_outcome_leaves_the_agent_free(
+    connect: Connect, proxy: Proxy, name: str
+) -> None:
+    worker = connect(proxy.address, timeout_s=1.0, lease_ttl_s=1.5)
+    proxy.lose_replies = True
+    with pytest.raises(perdure.Unavailable):
+        await worker.agents.acquire(f"{name}-lost")
+    proxy.lose_replies = False
+    proxy.cut()
+    for delay_s in (0.001, 0.003, 0.006):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await worker.agents.acquire(f"{name}-cancelled")
+
+    for agent_id in (f"{name}-lost", f"{name}-cancelled"):
+        async with asyncio.timeout(20):
+            while True:
+                with suppress(perdure.PerdureError):
+                    agent = await worker.agents.acquire(agent_id)
+                    break
+                await asyncio.sleep(0.1)
+        await agent.release()
 
 
 async def test_a_worker_fenced_before_its_retry_learns_that_it_was_committed(

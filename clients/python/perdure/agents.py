@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,14 @@ from typing import Any, Unpack
 from perdure.agent import Agent, Standing, wrote
 from perdure.channel import Channel
 from perdure.checkpoints import Checkpoints
-from perdure.errors import Fenced, Invalid, NotFound, PerdureError, Refused
+from perdure.errors import (
+    Fenced,
+    Invalid,
+    NotFound,
+    PerdureError,
+    Refused,
+    Unavailable,
+)
 from perdure.history import read_batches
 from perdure.lease import Leases
 from perdure.messages import StoredMessage
@@ -197,19 +205,24 @@ class Acquisition:
         return agent
 
     async def _claim(self) -> Sequence[AcquiredAgent]:
-        lease = self._leases.spec()
-        request = AcquireAgentsRequest(lease=lease, agents=[self._spec])
+        request = AcquireAgentsRequest(lease=self._leases.spec(), agents=[self._spec])
+        try:
+            return await self._send(request)
+        except Fenced as error:
+            # Somebody ended this process's lease: begin another one, once.
+            self._leases.end(request.lease.lease_id, error)
+            request.lease.CopyFrom(self._leases.spec())
+            return await self._send(request)
+
+    async def _send(self, request: AcquireAgentsRequest) -> Sequence[AcquiredAgent]:
         try:
             response = await self._channel.call(
                 lambda stubs: stubs.agents.AcquireAgents, request
             )
-        except Fenced as error:
-            # Somebody ended this process's lease: begin another one, once.
-            self._leases.end(lease.lease_id, error)
-            request.lease.CopyFrom(self._leases.spec())
-            response = await self._channel.call(
-                lambda stubs: stubs.agents.AcquireAgents, request
-            )
+        except (Unavailable, asyncio.CancelledError):
+            # It may have arrived: else this process held the agent for ever.
+            self._leases.abandon(request)
+            raise
         return response.agents
 
 

@@ -17,7 +17,7 @@ from perdure.channel import Channel
 from perdure.errors import Fenced, PerdureError, Unavailable
 from perdure.renewal import Renewal
 from perdure.v1.agent_pb2 import Fence, LeaseSpec
-from perdure.v1.agent_service_pb2 import ReleaseAgentsRequest
+from perdure.v1.agent_service_pb2 import AcquireAgentsRequest, ReleaseAgentsRequest
 
 REVOKE_TIMEOUT_S: Final = 2.0
 """A lease that cannot be ended in this time ends by itself after its ttl."""
@@ -144,6 +144,11 @@ class Leases:
         """Release one agent with the next renewal that succeeds."""
         if self._renewal is not None:
             self._renewal.release_later(fence)
+
+    def abandon(self, request: AcquireAgentsRequest) -> None:
+        """Give back, with the next renewal that succeeds, what an acquire claimed."""
+        if self._renewal is not None and request.lease.lease_id == self.lease_id:
+            self._renewal.abandon(request)
 
     async def revoke(self) -> None:
         """End the lease: agents that are still held are lost at once.

@@ -18,7 +18,11 @@ from perdure.credentials import Credentials
 from perdure.errors import PerdureError
 from perdure.status import FailedCall, read_failure
 from perdure.v1.agent_pb2 import Fence
-from perdure.v1.agent_service_pb2 import ReleaseAgentsRequest, RenewLeaseRequest
+from perdure.v1.agent_service_pb2 import (
+    AcquireAgentsRequest,
+    ReleaseAgentsRequest,
+    RenewLeaseRequest,
+)
 from perdure.v1.agent_service_pb2_grpc import AgentServiceStub
 
 MAX_FENCES: Final = 5_000
@@ -60,6 +64,7 @@ class Renewal:
         self._on_stale = on_stale
         self._on_lost = on_lost
         self._give_back: list[Fence] = []
+        self._abandoned: list[AcquireAgentsRequest] = []
         self._channel = grpc.insecure_channel(
             credentials.target, channel_options(credentials.target)
         )
@@ -85,12 +90,21 @@ class Renewal:
         """Give an agent back with a later renewal: its own release did not arrive."""
         self._give_back.append(fence)
 
+    def abandon(self, request: AcquireAgentsRequest) -> None:
+        """Undo an acquire of unknown outcome: nobody here runs its agents.
+
+        The same request, with the same claim ids, is sent again with a later renewal;
+        what it claimed is then given back.
+        """
+        self._abandoned.append(request)
+
     def _run(self) -> None:
         stub = AgentServiceStub(self._channel)
         wait_s = self._interval_s
         while not self._stop.wait(wait_s):
             try:
                 self._renew(stub)
+                self._undo(stub)
                 self._release(stub)
                 wait_s = self._interval_s
             except (grpc.RpcError, ValueError) as error:
@@ -133,6 +147,21 @@ class Renewal:
             stale = set(response.stale_agent_ids)
             if stale:
                 self._on_stale([fence for fence in group if fence.agent_id in stale])
+
+    def _undo(self, stub: AgentServiceStub) -> None:
+        while self._abandoned:
+            response = stub.AcquireAgents(
+                self._abandoned[0],
+                timeout=max(1.0, self._interval_s),
+                metadata=call_metadata(self._credentials),
+            )
+            # A refused agent carries no fence: the claim never was, or is void.
+            self._give_back += [
+                acquired.fence
+                for acquired in response.agents
+                if acquired.HasField("fence")
+            ]
+            del self._abandoned[0]
 
     def _release(self, stub: AgentServiceStub) -> None:
         pending = self._give_back[:MAX_FENCES]
