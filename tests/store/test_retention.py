@@ -5,7 +5,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from perdure_server.errors import BaseMismatch, KeyframeRequired, Pruned, StepBehind
+from perdure_server.errors import (
+    BaseMismatch,
+    IdReused,
+    KeyframeRequired,
+    Pruned,
+    StepBehind,
+)
 from perdure_server.store.agents import Selector
 from perdure_server.store.fence import Fence
 from perdure_server.store.retention import Policy, Sweeper
@@ -183,7 +189,13 @@ async def test_dropping_all_leaves_numbers_and_asks_for_a_keyframe(
     with pytest.raises(Pruned):
         await fleet.checkpoints.chain(fleet.tenant_id, "a", "main", 0)
     with pytest.raises(StepBehind):
-        await fleet.put(fence, 4, 4)
+        await fleet.put(fence, 3, 3)
+    # A retry of the head, whose first answer was lost, is a replay all the same.
+    again = await fleet.put(fence, 4, 4)
+    assert again.replayed
+    assert again.digest == newest.digest
+    with pytest.raises(IdReused):
+        await fleet.put(fence, 4, 5)
     with pytest.raises((KeyframeRequired, BaseMismatch)):
         await fleet.put(fence, 5, 5, base_digest=newest.digest)
     await fleet.put(fence, 5, 5)

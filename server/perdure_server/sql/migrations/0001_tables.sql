@@ -52,7 +52,7 @@ CREATE TABLE perdure_store.conversations (
   CONSTRAINT conversations_pkey PRIMARY KEY (tenant_id, conversation_id),
   CONSTRAINT conversations_message_count_check CHECK (message_count >= 0)
 ) WITH (fillfactor = 70);
-COMMENT ON TABLE perdure_store.conversations IS 'Appends lock this row. generation rises when a purged id is used again; content_digest is that of the creating request (NULL: made by an acquire or an append).';
+COMMENT ON TABLE perdure_store.conversations IS 'Appends lock this row. generation rises when a purged id is used again; content_digest is that of the creating request (NULL: made by an acquire or an append). close_time, delete_time, forked_from and fork_seq are read here and written by calls that are not served yet.';
 
 CREATE INDEX conversations_user_idx ON perdure_store.conversations (user_id, tenant_id, conversation_id) WHERE user_id <> '';
 
@@ -143,7 +143,7 @@ CREATE TABLE perdure_store.agents (
   CONSTRAINT agents_pkey PRIMARY KEY (tenant_id, agent_id),
   CONSTRAINT agents_conversation_fkey FOREIGN KEY (tenant_id, conversation_id) REFERENCES perdure_store.conversations
 ) WITH (fillfactor = 70);
-COMMENT ON TABLE perdure_store.agents IS 'Updated by claims and releases only; every fenced write locks its row FOR SHARE to its commit. (epoch, claim_id) is the fence. epoch 0: never acquired. lease_id NULL: free.';
+COMMENT ON TABLE perdure_store.agents IS 'Updated by claims and releases only; every fenced write locks its row FOR SHARE to its commit. (epoch, claim_id) is the fence. epoch 0: never acquired. lease_id NULL: free. generation and delete_time are for deletion, which is not served yet.';
 
 -- The column that picks comes first: an index that begins with tenant_id looks to
 -- the planner of a fresh database as good as the primary key.
@@ -163,12 +163,13 @@ CREATE TABLE perdure_store.branches (
   head_schema_version bigint NOT NULL DEFAULT 0,
   fork_step bigint,
   head_digest bytea,
+  dropped_digest bytea,
   fork_branch text COLLATE "C",
   create_time timestamptz NOT NULL DEFAULT now(),
   CONSTRAINT branches_pkey PRIMARY KEY (tenant_id, agent_id, branch),
   CONSTRAINT branches_agent_fkey FOREIGN KEY (tenant_id, agent_id) REFERENCES perdure_store.agents
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE perdure_store.branches IS 'Heads. head_step 0: no step yet. head_digest NULL with head_step > 0: the checkpoints were dropped and the next must be a keyframe. chain_links and chain_bytes count from keyframe_step.';
+COMMENT ON TABLE perdure_store.branches IS 'Heads. head_step 0: no step yet. head_digest NULL with head_step > 0: the checkpoints were dropped and the next must be a keyframe; dropped_digest is then what it was, so that a retry of the head is still recognised. fork_step and fork_branch are for forks, which are not served yet. chain_links and chain_bytes count from keyframe_step.';
 
 CREATE TABLE perdure_store.checkpoints (
   tenant_id text COLLATE "C" NOT NULL,
@@ -196,7 +197,7 @@ CREATE TABLE perdure_store.checkpoints (
   CONSTRAINT checkpoints_frame_check CHECK ((frame IS NULL) <> (blob_digest IS NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE perdure_store.checkpoints ALTER frame SET STORAGE EXTERNAL;
-COMMENT ON TABLE perdure_store.checkpoints IS 'Written by put_checkpoint_1, removed by retention. A keyframe and its deltas are a segment, named by keyframe_step; a row goes only when no survivor of its segment comes after it, else delete_time hides it. Dropping all of them loses nothing that cannot be rebuilt; no foreign key points here.';
+COMMENT ON TABLE perdure_store.checkpoints IS 'Written by put_checkpoint_1, removed by retention. A keyframe and its deltas are a segment, named by keyframe_step; a row goes only when no survivor of its segment comes after it, else delete_time hides it. Dropping all of them loses nothing that cannot be rebuilt; no foreign key points here. blob_digest is for frames above the inline limit, which are not served yet.';
 
 CREATE TABLE perdure_store.recoveries (
   tenant_id text COLLATE "C" NOT NULL,

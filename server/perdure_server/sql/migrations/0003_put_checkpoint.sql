@@ -36,6 +36,10 @@ BEGIN
     SELECT c.raw_digest, c.create_time INTO stored_digest, event_time FROM perdure_store.checkpoints c
     WHERE c.tenant_id = p_tenant AND c.agent_id = p_agent AND c.branch = p_branch AND c.step = p_step
       AND c.delete_time IS NULL;
+    IF NOT FOUND AND p_step = head_step THEN
+      -- Dropped since it was stored: a retry is a replay all the same.
+      stored_digest := b.dropped_digest; event_time := now();
+    END IF;
   END IF;
 
   IF p_claim IS NULL THEN
@@ -63,7 +67,7 @@ BEGIN
     INSERT INTO perdure_store.branches (tenant_id, agent_id, branch) VALUES (p_tenant, p_agent, p_branch);
   END IF;
   UPDATE perdure_store.branches x
-  SET head_step = p_step, head_digest = p_raw_digest, head_epoch = a.epoch, head_schema_version = p_schema_version,
+  SET head_step = p_step, head_digest = p_raw_digest, dropped_digest = NULL, head_epoch = a.epoch, head_schema_version = p_schema_version,
     keyframe_step = CASE WHEN v_keyframe THEN p_step ELSE x.keyframe_step END,
     chain_links = CASE WHEN v_keyframe THEN 0 ELSE x.chain_links + 1 END,
     chain_bytes = CASE WHEN v_keyframe THEN 0 ELSE x.chain_bytes END + length(p_frame)

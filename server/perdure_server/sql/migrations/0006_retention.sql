@@ -75,7 +75,7 @@ BEGIN
   DELETE FROM perdure_store.checkpoints c
   WHERE c.tenant_id = p_tenant AND c.agent_id = p_agent;
   UPDATE perdure_store.branches b
-  SET head_digest = NULL, keyframe_step = 0, chain_links = 0, chain_bytes = 0
+  SET dropped_digest = coalesce(b.head_digest, b.dropped_digest), head_digest = NULL, keyframe_step = 0, chain_links = 0, chain_bytes = 0
   WHERE b.tenant_id = p_tenant AND b.agent_id = p_agent AND b.head_step > 0;
 END $$;
 
