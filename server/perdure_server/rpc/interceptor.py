@@ -29,6 +29,7 @@ from perdure_server.errors import (
 )
 from perdure_server.lifecycle import Lifecycle
 from perdure_server.rpc.authentication import Authentication
+from perdure_server.rpc.request_budget import RequestBudget
 from perdure_server.rpc.scopes import OPEN_METHODS, SCOPE_OF
 from perdure_server.rpc.status import DETAILS_KEY, code_of, details_of, message_of
 from perdure_server.stack import stack_of
@@ -52,6 +53,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._lifecycle = lifecycle
         self._unary_timeout_s = unary_timeout_s
         self._stream_idle_timeout_s = stream_idle_timeout_s
+        self._budget = RequestBudget()
 
     async def intercept_service(
         self,
@@ -90,7 +92,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def call(request: Any, context: Context) -> Any:
             try:
                 await self._enter(method, context, self._unary_timeout_s)
-                return await behavior(_parsed(request, parse), context)
+                with self._budget.taken(len(request)):
+                    return await behavior(_parsed(request, parse), context)
             except BaseException as exc:
                 await _answer(exc, method, context)
 
