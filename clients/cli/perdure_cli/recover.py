@@ -90,6 +90,10 @@ async def start(
         return
     output.text(started.recovery_id, "bold")
     output.text(_counts(started))
+    output.note(
+        "they wait for workers that call "
+        f'client.agents.restore(recovery_id="{started.recovery_id}")'
+    )
     output.note(f"watch it: perdure recover watch {started.recovery_id}")
 
 

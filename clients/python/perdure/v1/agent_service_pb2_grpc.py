@@ -98,7 +98,7 @@ class AgentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseAgents(self, request, context):
-        """ReleaseAgents gives agents back, and with `revoke_lease` ends the lease.
+        """ReleaseAgents gives agents back, and with `revoke_lease_id` ends a lease.
 
         A released agent is free at once; the fence that released it is void. A
         stale fence is reported, not an error: the agent is not the caller's.

@@ -57,7 +57,7 @@ class AgentServiceStub:
     the write scope. Errors: LEASE_NOT_FOUND, LEASE_REVOKED.
     """
     ReleaseAgents: _grpc.UnaryUnaryMultiCallable[_agent_service_pb2.ReleaseAgentsRequest, _agent_service_pb2.ReleaseAgentsResponse]
-    """ReleaseAgents gives agents back, and with `revoke_lease` ends the lease.
+    """ReleaseAgents gives agents back, and with `revoke_lease_id` ends a lease.
 
     A released agent is free at once; the fence that released it is void. A
     stale fence is reported, not an error: the agent is not the caller's.
@@ -98,7 +98,7 @@ class AgentServiceAsyncStub(AgentServiceStub):
     the write scope. Errors: LEASE_NOT_FOUND, LEASE_REVOKED.
     """
     ReleaseAgents: _aio.UnaryUnaryMultiCallable[_agent_service_pb2.ReleaseAgentsRequest, _agent_service_pb2.ReleaseAgentsResponse]  # type: ignore[assignment]
-    """ReleaseAgents gives agents back, and with `revoke_lease` ends the lease.
+    """ReleaseAgents gives agents back, and with `revoke_lease_id` ends a lease.
 
     A released agent is free at once; the fence that released it is void. A
     stale fence is reported, not an error: the agent is not the caller's.
@@ -154,7 +154,7 @@ class AgentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _agent_service_pb2.ReleaseAgentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_agent_service_pb2.ReleaseAgentsResponse, _abc.Awaitable[_agent_service_pb2.ReleaseAgentsResponse]]:
-        """ReleaseAgents gives agents back, and with `revoke_lease` ends the lease.
+        """ReleaseAgents gives agents back, and with `revoke_lease_id` ends a lease.
 
         A released agent is free at once; the fence that released it is void. A
         stale fence is reported, not an error: the agent is not the caller's.
