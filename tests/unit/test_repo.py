@@ -222,14 +222,12 @@ def test_no_generated_file_and_no_path_of_a_machine_is_tracked():
 
 
 def test_every_field_report_named_in_a_test_has_its_row() -> None:
-    listed = set(
-        re.findall(
-            r"^\| (R\d\d) \|", (ROOT / "tests/field_reports.md").read_text(), re.M
-        )
-    )
+    table = (ROOT / "tests/field_reports.md").read_text("utf-8")
+    listed = set(re.findall(r"^\| (R\d\d) \|", table, re.MULTILINE))
     named = {
         found
         for path in (ROOT / "tests").rglob("*.py")
-        for found in re.findall(r"# (R\d\d)\b", path.read_text())
+        for found in re.findall(r"# (R\d\d)\b", path.read_text("utf-8"))
     }
+    assert named
     assert named <= listed
