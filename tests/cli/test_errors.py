@@ -19,6 +19,8 @@ NO_SUCH_RECOVERY = "7b0b1f5a-0000-4000-8000-000000000000"
         (("agents", "show", "nope"), "perdure agents list"),
         (("checkpoints", "show", "nope"), "perdure agents list"),
         (("checkpoints", "list", "nope"), "perdure agents list"),
+        (("recover", "plan", "--id", "nope"), "perdure agents list"),
+        (("recover", "start", "--id", "nope"), "perdure agents list"),
         (("recover", "watch", NO_SUCH_RECOVERY), "perdure recover start"),
         (("keys", "revoke", "nope"), "perdure keys list"),
     ],

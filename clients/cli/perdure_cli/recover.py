@@ -15,7 +15,11 @@ from perdure.selector import Selection
 from perdure.v1.recovery_service_pb2 import Recovery, RecoveryProgress
 from perdure_cli.output import Output, cell
 from perdure_cli.record import record_of
-from perdure_cli.selection import require_selection, selection_options
+from perdure_cli.selection import (
+    require_known,
+    require_selection,
+    selection_options,
+)
 from perdure_cli.session import connected
 
 BAR_CHARS = 30
@@ -44,6 +48,7 @@ async def plan(
 ) -> None:
     """Count what a recovery would take; nothing is changed."""
     require_selection(selection)
+    await require_known(client, selection)
     with output.busy("counting"):
         counted = await client.recovery.start(
             dry_run=True, even_live=even_live, **selection
@@ -81,6 +86,7 @@ async def start(
     to `client.agents.restore(recovery_id=...)`.
     """
     require_selection(selection)
+    await require_known(client, selection)
     with output.busy("fencing"):
         started = await client.recovery.start(
             recovery_id=recovery_id, even_live=even_live, **selection

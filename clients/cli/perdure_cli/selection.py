@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+import perdure
 from perdure.selector import Selection
+from perdure_cli.errors import CommandError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -77,3 +79,17 @@ def require_selection(selection: Selection) -> None:
             "say which agents: --id, --lease, --owner, --label, --framework, "
             "--agent-slug, --parent or --all"
         )
+
+
+async def require_known(client: perdure.AsyncClient, selection: Selection) -> None:
+    """End with an error when an agent was named that does not exist."""
+    named = list(selection.get("ids") or ())
+    if not named:
+        return
+    found = {agent.agent_id async for agent in client.agents.list(ids=named)}
+    for agent_id in named:
+        if agent_id not in found:
+            raise CommandError(
+                f"there is no agent {agent_id}: `perdure agents list` shows those "
+                "that exist"
+            )
