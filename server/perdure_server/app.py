@@ -149,7 +149,7 @@ def _build(
     messages = Messages(database)
     agents = Agents(database)
     checkpoints = Checkpoints(database)
-    recoveries = Recoveries(database)
+    recoveries = Recoveries(database, agents)
     restores = Restores(database)
     server = grpc.aio.server(
         interceptors=[
@@ -179,7 +179,7 @@ def _build(
         AgentService(agents), server
     )
     checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(
-        CheckpointService(checkpoints, Retention(database), agents), server
+        CheckpointService(checkpoints, Retention(database, agents), agents), server
     )
     commit_service_pb2_grpc.add_CommitServiceServicer_to_server(
         CommitService(Commits(database), hints), server
@@ -236,7 +236,8 @@ async def _reviving(embedded: EmbeddedPostgres) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def _sweeping(database: Database) -> AsyncIterator[None]:
-    async with _running(Sweeper(Retention(database), _SWEEP_INTERVAL_S).run()):
+    retention = Retention(database, Agents(database))
+    async with _running(Sweeper(retention, _SWEEP_INTERVAL_S).run()):
         yield
 
 

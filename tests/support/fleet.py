@@ -39,9 +39,9 @@ class Fleet:
         self.checkpoints = Checkpoints(database)
         self.commits = Commits(database)
         self.messages = Messages(database)
-        self.recoveries = Recoveries(database)
+        self.recoveries = Recoveries(database, self.agents)
         self.restores = Restores(database)
-        self.retention = Retention(database)
+        self.retention = Retention(database, self.agents)
 
     async def acquire(
         self,

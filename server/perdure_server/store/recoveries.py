@@ -71,9 +71,9 @@ class Progress:
 class Recoveries:
     """The recoveries of the store."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, agents: Agents) -> None:
         self._database = database
-        self._agents = Agents(database)
+        self._agents = agents
 
     async def get(self, tenant_id: str, recovery_id: UUID) -> Recovery:
         """Return a recovery.

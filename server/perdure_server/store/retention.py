@@ -39,9 +39,9 @@ class Pruned:
 class Retention:
     """Removes checkpoints, one agent a transaction."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, agents: Agents) -> None:
         self._database = database
-        self._agents = Agents(database)
+        self._agents = agents
 
     async def policy(self, tenant_id: str) -> Policy:
         """Return the tenant's policy."""

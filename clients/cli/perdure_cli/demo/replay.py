@@ -88,11 +88,6 @@ def final_state(messages: list[Payload]) -> State:
     return fold(first_state(), messages[: last.first + len(last.payloads)])
 
 
-def digest_of(state: State) -> str:
-    """Return a short identity of a state for reports between processes."""
-    return f"{state['message_count']}:{state['digest'].hex()[:16]}"
-
-
 def _fold_calls(state: State, payload: Payload) -> None:
     for call in payload.get("tool_calls") or []:
         called = call.get("function") or call.get("custom") or {}

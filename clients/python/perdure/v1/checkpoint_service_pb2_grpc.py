@@ -90,7 +90,8 @@ class CheckpointServiceServicer(object):
         Missing, broken, deleted and unreachable are four answers:
         CHECKPOINT_NOT_FOUND (never written), PRUNED (dropped by retention),
         FRAME_CORRUPT with `last_good_step`, and STORE_UNAVAILABLE. Needs the read
-        scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE.
+        scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE, and
+        LIMIT_EXCEEDED for a state above 3 MiB that is not asked for as frames.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -56,7 +56,8 @@ class CheckpointServiceStub:
     Missing, broken, deleted and unreachable are four answers:
     CHECKPOINT_NOT_FOUND (never written), PRUNED (dropped by retention),
     FRAME_CORRUPT with `last_good_step`, and STORE_UNAVAILABLE. Needs the read
-    scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE.
+    scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE, and
+    LIMIT_EXCEEDED for a state above 3 MiB that is not asked for as frames.
     """
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]
     """ListCheckpoints pages through the steps of a branch, newest first.
@@ -102,7 +103,8 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     Missing, broken, deleted and unreachable are four answers:
     CHECKPOINT_NOT_FOUND (never written), PRUNED (dropped by retention),
     FRAME_CORRUPT with `last_good_step`, and STORE_UNAVAILABLE. Needs the read
-    scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE.
+    scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE, and
+    LIMIT_EXCEEDED for a state above 3 MiB that is not asked for as frames.
     """
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
     """ListCheckpoints pages through the steps of a branch, newest first.
@@ -157,7 +159,8 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         Missing, broken, deleted and unreachable are four answers:
         CHECKPOINT_NOT_FOUND (never written), PRUNED (dropped by retention),
         FRAME_CORRUPT with `last_good_step`, and STORE_UNAVAILABLE. Needs the read
-        scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE.
+        scope. Other errors: AGENT_NOT_FOUND, DELETED, VALUE_NOT_STORABLE, and
+        LIMIT_EXCEEDED for a state above 3 MiB that is not asked for as frames.
         """
 
     @_abc_1.abstractmethod
